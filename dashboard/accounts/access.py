@@ -5,19 +5,24 @@ Another team's objects are found through the team only, so they are 404 as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
 
 from django.contrib.auth import HASH_SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists
 from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils.crypto import constant_time_compare
 
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.project.database import FixedQuery
 
+R = TypeVar("R", bound=HttpResponseBase)
 _memberships_of = FixedQuery(
     lambda user: (
         Membership.objects.filter(user=user)
@@ -49,19 +54,21 @@ def get_membership(request: HttpRequest, slug: str) -> Membership:
     raise Http404("Team not found.")
 
 
-def get_team(request: HttpRequest, slug: str) -> Team:
-    """Return the team, for reading."""
-    return get_membership(request, slug).team
+def get_writing_membership(request: HttpRequest, slug: str) -> Membership:
+    """Return the membership, to change something; viewers are refused."""
+    membership = get_membership(request, slug)
+    if not membership.can_write:
+        raise PermissionDenied(
+            f"Your role in {membership.team} is viewer, which is read-only. Ask a "
+            "team admin for the member role."
+        )
+    return membership
 
 
-def get_writable_team(request: HttpRequest, slug: str) -> Team:
-    """Return the team, to change something in; viewers are refused."""
-    return _writable(get_membership(request, slug)).team
-
-
-def get_managed_team(request: HttpRequest, slug: str) -> Team:
-    """Return the team, for an admin or owner to change what others rely on."""
-    return get_managing_membership(request, slug).team
+def get_membership_for(request: HttpRequest, slug: str) -> Membership:
+    """Return the membership: for reading, or with POST for changing something."""
+    is_post = request.method == "POST"
+    return (get_writing_membership if is_post else get_membership)(request, slug)
 
 
 def get_managing_membership(request: HttpRequest, slug: str) -> Membership:
@@ -103,21 +110,29 @@ def require_workers(membership: Membership) -> None:
         )
 
 
-def get_membership_for(request: HttpRequest, slug: str) -> Membership:
-    """Return the user's membership: for reading, or with POST for changing
-    something.
+def look_up(
+    get: Callable[[HttpRequest, str], Membership], **finders: Callable[[Team, Any], Any]
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Give a view what its address names: `membership` or `team`, as it has parameters.
+
+    `get` refuses those who may not; `run=get_run` puts `run` in place of `run_id`.
     """
-    membership = get_membership(request, slug)
-    return _writable(membership) if request.method == "POST" else membership
 
+    def decorate(view: Callable[..., R]) -> Callable[..., R]:
+        parameters = signature(view).parameters
 
-def _writable(membership: Membership) -> Membership:
-    if not membership.can_write:
-        raise PermissionDenied(
-            f"Your role in {membership.team} is viewer, which is read-only. Ask a "
-            "team admin for the member role."
-        )
-    return membership
+        @wraps(view)
+        def find_objects(request: HttpRequest, team: str, **values: Any) -> R:
+            membership = get(request, team)
+            for name, find in finders.items():
+                values[name] = find(membership.team, values.pop(f"{name}_id"))
+            places = {"membership": membership, "team": membership.team}
+            values |= {name: places[name] for name in places.keys() & parameters}
+            return view(request, **values)
+
+        return find_objects
+
+    return decorate
 
 
 ASCENDING = (Role.VIEWER, Role.MEMBER, Role.ADMIN, Role.OWNER)

@@ -20,8 +20,8 @@ from django.views.decorators.http import (
 )
 from ninja.openapi.docs import Swagger
 
-from dashboard.accounts.access import get_membership, get_team
-from dashboard.accounts.models import Membership, User
+from dashboard.accounts.access import get_membership, look_up
+from dashboard.accounts.models import Membership, Team
 from dashboard.api.auth import create_token, may_use, revoke_token, visible_tokens
 from dashboard.api.models import Scope
 
@@ -82,10 +82,9 @@ class TokenForm(forms.Form):
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def tokens(request: HttpRequest, team: str) -> HttpResponse:
+@look_up(get_membership)
+def tokens(request: HttpRequest, membership: Membership) -> HttpResponse:
     """Create a token; its text is in the response to the form and nowhere else."""
-    assert isinstance(request.user, User)
-    membership = get_membership(request, team)
     is_posted = request.method == "POST"
     form = TokenForm(membership, request.POST if is_posted else None)
     made, text = None, ""
@@ -115,10 +114,11 @@ def tokens(request: HttpRequest, team: str) -> HttpResponse:
 
 
 @require_POST
-def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse:
+@look_up(get_membership)
+def token_revoke(
+    request: HttpRequest, membership: Membership, token_id: int
+) -> HttpResponse:
     """One's own, also as a viewer; others' by those who manage the team."""
-    assert isinstance(request.user, User)
-    membership = get_membership(request, team)
     token = get_object_or_404(visible_tokens(membership), pk=token_id)
     if revoke_token(token=token, user=membership.user):
         messages.success(request, f"Revoked {token}.")
@@ -128,7 +128,8 @@ def token_revoke(request: HttpRequest, team: str, token_id: int) -> HttpResponse
 
 
 @require_safe
-def docs(request: HttpRequest, team: str) -> HttpResponse:
+@look_up(get_membership)
+def docs(request: HttpRequest, team: Team) -> HttpResponse:
     """Swagger UI, of the files that django-ninja brings."""
     swagger = {
         **Swagger.default_settings,
@@ -136,5 +137,4 @@ def docs(request: HttpRequest, team: str) -> HttpResponse:
         "docExpansion": "none",
         "defaultModelsExpandDepth": -1,
     }
-    context = {"team": get_team(request, team), "swagger": swagger}
-    return render(request, "api/docs.html", context)
+    return render(request, "api/docs.html", {"team": team, "swagger": swagger})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, cast
-from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
@@ -21,7 +20,12 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.alerts.delivery import MAX_ATTEMPTS
@@ -35,7 +39,7 @@ from dashboard.alerts.forms import (
     RuleForm,
 )
 from dashboard.alerts.messages import signing_secret
-from dashboard.alerts.models import Channel, DeliveryState, Event, Rule
+from dashboard.alerts.models import Alert, Channel, Delivery, DeliveryState, Event, Rule
 from dashboard.alerts.queries import (
     describe,
     get_alert,
@@ -63,7 +67,7 @@ from dashboard.alerts.services import (
     switch_channel,
     switch_rule,
 )
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, report_refusal
 from dashboard.project.errors import code_of
 from dashboard.web.edits import (
     BASE,
@@ -77,16 +81,16 @@ PER_PAGE = 50
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def alert_rules(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership_for)
+def alert_rules(request: Request, team: Team) -> HttpResponse:
     """List all rules, and a form to add one."""
     is_post = request.method == "POST"
-    team_ = (get_writable_team if is_post else get_team)(request, team)
     start = {"for_steps": 1, "is_sent": True, "kind": "above"}
     requested = {
         name: request.GET[name] for name in ("metric", "run") if name in request.GET
     }
     form = RuleForm(
-        request.POST if is_post else None, team=team_, initial=start | requested
+        request.POST if is_post else None, team=team, initial=start | requested
     )
     if is_post and form.is_valid():
         try:
@@ -96,12 +100,12 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
         else:
             message = f"Added “{rule.name}”. It applies from the next step."
             messages.success(request, message)
-            return redirect("alert_rules", team_.slug)
-    rules = [(rule, describe(rule)) for rule in list_rules(team_.pk)]
+            return redirect("alert_rules", team.slug)
+    rules = [(rule, describe(rule)) for rule in list_rules(team.pk)]
     context = {
-        "team": team_,
+        "team": team,
         "form": form,
-        "metrics": list_metrics(team_),
+        "metrics": list_metrics(team),
         "own": [pair for pair in rules if not pair[0].built_in],
         "built_in": [pair for pair in rules if pair[0].built_in],
     }
@@ -109,11 +113,11 @@ def alert_rules(request: Request, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
+@look_up(get_writing_membership)
+def alert_rule(request: Request, team: Team, rule_id: int) -> HttpResponse:
     data = request.POST if request.method == "POST" else None
     with transaction.atomic():
-        rule = get_rule(team_, rule_id, is_held=data is not None)
+        rule = get_rule(team, rule_id, is_held=data is not None)
         form = (
             ActionForm(data, instance=rule)
             if rule.built_in
@@ -133,23 +137,23 @@ def alert_rule(request: Request, team: str, rule_id: int) -> HttpResponse:
                 back=request.path,
                 labels={name: str(field.label) for name, field in fields},
                 choices={n: _labels(f) for n, f in chosen.items()},
-                team=team_,
-                saved=last_entry(team_, form.instance, "alert_rule.changed"),
+                team=team,
+                saved=last_entry(team, form.instance, "alert_rule.changed"),
             )
         if data is not None and form.is_valid():
             is_changed = change_rule(rule=form.instance, user=request.user)
             name = form.instance.name
             message = f"Saved “{name}”." if is_changed else f"“{name}” is unchanged."
             messages.success(request, message)
-            return redirect("alert_rules", team_.slug)
+            return redirect("alert_rules", team.slug)
     as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` has the values of the form
     context = {
-        "team": team_,
+        "team": team,
         "rule": as_it_is,
         "reads": describe(as_it_is),
         "form": form,
         "base_version": base,
-        "metrics": list_metrics(team_),
+        "metrics": list_metrics(team),
         "mute_form": MuteForm(),
     }
     return render(request, "alerts/rule.html", context, status=400 if data else 200)
@@ -161,24 +165,24 @@ def _labels(field: ChoiceField) -> dict[str, str]:
 
 
 @require_POST
-def alert_rule_switch(request: Request, team: str, rule_id: int) -> HttpResponse:
-    rule = _writable_rule(request, team, rule_id)
+@look_up(get_writing_membership, rule=get_rule)
+def alert_rule_switch(request: Request, team: Team, rule: Rule) -> HttpResponse:
     switch_rule(rule=rule, user=request.user, is_enabled="on" in request.POST)
-    return redirect("alert_rules", team)
+    return redirect("alert_rules", team.slug)
 
 
 @require_POST
-def alert_rule_mute(request: Request, team: str, rule_id: int) -> HttpResponse:
-    rule = _writable_rule(request, team, rule_id)
+@look_up(get_writing_membership, rule=get_rule)
+def alert_rule_mute(request: Request, team: Team, rule: Rule) -> HttpResponse:
     form = MuteForm(request.POST)
     if form.is_valid():
         mute_rule(rule=rule, user=request.user, until=form.until)
-    return redirect("alert_rules", team)
+    return redirect("alert_rules", team.slug)
 
 
 @require_POST
-def alert_rule_delete(request: Request, team: str, rule_id: int) -> HttpResponse:
-    rule = _writable_rule(request, team, rule_id)
+@look_up(get_writing_membership, rule=get_rule)
+def alert_rule_delete(request: Request, team: Team, rule: Rule) -> HttpResponse:
     if rule.built_in:
         messages.info(
             request, "You cannot delete a built-in rule. Switch it off instead."
@@ -186,23 +190,19 @@ def alert_rule_delete(request: Request, team: str, rule_id: int) -> HttpResponse
     else:
         delete_rule(rule=rule, user=request.user)
         messages.success(request, f"Deleted “{rule.name}”. Its alerts remain.")
-    return redirect("alert_rules", team)
-
-
-def _writable_rule(request: Request, team: str, rule_id: int) -> Rule:
-    return get_rule(get_writable_team(request, team), rule_id)
+    return redirect("alert_rules", team.slug)
 
 
 @require_safe
-def alerts(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
-    found = list_alerts(team_)
-    form = FilterForm(request.GET or None, team=team_, state=OPEN_ONLY)
+@look_up(get_membership)
+def alerts(request: Request, team: Team) -> HttpResponse:
+    found = list_alerts(team)
+    form = FilterForm(request.GET or None, team=team, state=OPEN_ONLY)
     if not form.is_bound:
-        form = FilterForm({"state": OPEN_ONLY}, team=team_, state=OPEN_ONLY)
+        form = FilterForm({"state": OPEN_ONLY}, team=team, state=OPEN_ONLY)
     paginator = Paginator(form.narrow(found), PER_PAGE)
     context = {
-        "team": team_,
+        "team": team,
         "form": form,
         "page": paginator.get_page(request.GET.get("page")),
         "num_alerts": found.count(),
@@ -212,29 +212,27 @@ def alerts(request: Request, team: str) -> HttpResponse:
 
 
 @require_safe
-def alert(request: Request, team: str, alert_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    alert_ = get_alert(team_, alert_id)
+@look_up(get_membership, alert=get_alert)
+def alert(request: Request, team: Team, alert: Alert) -> HttpResponse:
     context = {
-        "team": team_,
-        "alert": alert_,
-        "run": alert_.run,
+        "team": team,
+        "alert": alert,
+        "run": alert.run,
         "mute_form": MuteForm(),
-        "deliveries": alert_.deliveries.select_related("channel"),
+        "deliveries": alert.deliveries.select_related("channel"),
     }
     return render(request, "alerts/alert.html", context)
 
 
 @require_POST
-def alert_acknowledge(request: Request, team: str, alert_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    alert_ = get_alert(team_, alert_id)
-    if not acknowledge(alert=alert_, user=request.user):
-        alert_.refresh_from_db(fields=["state"])
-        messages.info(request, f"Nothing to acknowledge: the alert is {alert_.state}.")
+@look_up(get_writing_membership, alert=get_alert)
+def alert_acknowledge(request: Request, team: Team, alert: Alert) -> HttpResponse:
+    if not acknowledge(alert=alert, user=request.user):
+        alert.refresh_from_db(fields=["state"])
+        messages.info(request, f"Nothing to acknowledge: the alert is {alert.state}.")
     if "from_run" in request.POST:
-        return redirect("run_health", team_.slug, alert_.run_id)
-    return redirect("alert", team_.slug, alert_.pk)
+        return redirect("run_health", team.slug, alert.run_id)
+    return redirect("alert", team.slug, alert.pk)
 
 
 # Delivery: the team's channels, and the log of what they received.
@@ -242,24 +240,24 @@ def alert_acknowledge(request: Request, team: str, alert_id: int) -> HttpRespons
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def alert_delivery(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership_for)
+def alert_delivery(request: Request, team: Team) -> HttpResponse:
     if request.method != "POST":
-        return _show_delivery(request, get_team(request, team), ChannelForm())
-    team_ = get_writable_team(request, team)
+        return _show_delivery(request, team, ChannelForm())
     form = ChannelForm(request.POST)
     if not form.is_valid():
-        return _show_delivery(request, team_, form, status=400)
+        return _show_delivery(request, team, form, status=400)
     try:
-        channel = add_channel(team=team_, user=request.user, **form.cleaned_data)
+        channel = add_channel(team=team, user=request.user, **form.cleaned_data)
     except ValueError as error:
         form.add_error(None, ValidationError(str(error), code=code_of(error)))
-        return _show_delivery(request, team_, form, status=400)
+        return _show_delivery(request, team, form, status=400)
     if channel.kind == Channel.Kind.WEBHOOK:
-        return _show_delivery(request, team_, ChannelForm(), revealed=channel)
+        return _show_delivery(request, team, ChannelForm(), revealed=channel)
     messages.success(
         request, f"Added the channel {channel.address}. Send a test to check it."
     )
-    return redirect("alert_delivery", team_.slug)
+    return redirect("alert_delivery", team.slug)
 
 
 def _show_delivery(
@@ -294,52 +292,49 @@ def _show_delivery(
 
 @never_cache
 @require_POST
-def alert_channel_secret(request: Request, team: str, channel_id: int) -> HttpResponse:
-    """Create a new secret, which is shown this once."""
-    channel = _writable_channel(request, team, channel_id)
-    if channel.kind != Channel.Kind.WEBHOOK:
-        return redirect("alert_delivery", team)
-    change_secret(channel=channel, user=request.user)
-    return _show_delivery(request, channel.team, ChannelForm(), revealed=channel)
-
-
-@require_POST
-def alert_channel_test(request: Request, team: str, channel_id: int) -> HttpResponse:
-    channel = _writable_channel(request, team, channel_id)
-    try:
-        send_test(channel=channel, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
-        message = "Sending a test. The log below shows the result."
-        messages.info(request, message)
-    return redirect("alert_delivery", team)
-
-
-@require_POST
-def alert_delivery_again(
-    request: Request, team: str, delivery_id: UUID
+@look_up(get_writing_membership, channel=get_channel)
+def alert_channel_secret(
+    request: Request, team: Team, channel: Channel
 ) -> HttpResponse:
-    delivery = get_delivery(get_writable_team(request, team), delivery_id)
-    try:
+    """Create a new secret, which is shown this once."""
+    if channel.kind != Channel.Kind.WEBHOOK:
+        return redirect("alert_delivery", team.slug)
+    change_secret(channel=channel, user=request.user)
+    return _show_delivery(request, team, ChannelForm(), revealed=channel)
+
+
+@require_POST
+@look_up(get_writing_membership, channel=get_channel)
+def alert_channel_test(request: Request, team: Team, channel: Channel) -> HttpResponse:
+    with report_refusal(request):
+        send_test(channel=channel, user=request.user)
+        messages.info(request, "Sending a test. The log below shows the result.")
+    return redirect("alert_delivery", team.slug)
+
+
+@require_POST
+@look_up(get_writing_membership, delivery=get_delivery)
+def alert_delivery_again(
+    request: Request, team: Team, delivery: Delivery
+) -> HttpResponse:
+    with report_refusal(request):
         is_waiting = resend(delivery=delivery, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
         message = (
             "Sending again." if is_waiting else "Cohort is still trying to send it."
         )
         messages.info(request, f"{message} The log below shows the result.")
-    return redirect("alert_delivery", team)
+    return redirect("alert_delivery", team.slug)
 
 
 @require_POST
-def alert_channel_events(request: Request, team: str, channel_id: int) -> HttpResponse:
-    channel = _writable_channel(request, team, channel_id)
+@look_up(get_writing_membership, channel=get_channel)
+def alert_channel_events(
+    request: Request, team: Team, channel: Channel
+) -> HttpResponse:
     form = EventsForm(request.POST)
     if not form.is_valid():
         messages.error(request, str(form.errors["events"][0]))
-        return redirect("alert_delivery", team)
+        return redirect("alert_delivery", team.slug)
     events = form.cleaned_data["events"]
     try:
         base = request.POST.get(BASE, "")
@@ -349,30 +344,30 @@ def alert_channel_events(request: Request, team: str, channel_id: int) -> HttpRe
             request,
             conflict,
             what=shown_address(channel),
-            back=reverse("alert_delivery", args=[team]),
+            back=reverse("alert_delivery", args=[team.slug]),
             choices={"events": {str(e.value): str(e.label) for e in Event}},
-            team=channel.team,
-            saved=last_entry(channel.team, channel, "alert_channel.events_chosen"),
+            team=team,
+            saved=last_entry(team, channel, "alert_channel.events_chosen"),
         )
     messages.success(request, "Saved the events of the channel.")
-    return redirect("alert_delivery", team)
+    return redirect("alert_delivery", team.slug)
 
 
 @require_POST
-def alert_channel_switch(request: Request, team: str, channel_id: int) -> HttpResponse:
-    channel = _writable_channel(request, team, channel_id)
+@look_up(get_writing_membership, channel=get_channel)
+def alert_channel_switch(
+    request: Request, team: Team, channel: Channel
+) -> HttpResponse:
     is_enabled = "on" in request.POST
     switch_channel(channel=channel, user=request.user, is_enabled=is_enabled)
-    return redirect("alert_delivery", team)
+    return redirect("alert_delivery", team.slug)
 
 
 @require_POST
-def alert_channel_delete(request: Request, team: str, channel_id: int) -> HttpResponse:
-    channel = _writable_channel(request, team, channel_id)
+@look_up(get_writing_membership, channel=get_channel)
+def alert_channel_delete(
+    request: Request, team: Team, channel: Channel
+) -> HttpResponse:
     delete_channel(channel=channel, user=request.user)
     messages.success(request, "Deleted the channel.")
-    return redirect("alert_delivery", team)
-
-
-def _writable_channel(request: Request, team: str, channel_id: int) -> Channel:
-    return get_channel(get_writable_team(request, team), channel_id)
+    return redirect("alert_delivery", team.slug)

@@ -11,15 +11,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import get_membership, get_writing_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
-from dashboard.pages.requests import Request
-from dashboard.pages.run_control import get_writable_run
+from dashboard.pages.requests import Request, report_refusal
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
 from dashboard.runs.launch.base_models import folder_of, needs_of
-from dashboard.runs.models import Checkpoint
+from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import get_run
 from dashboard.supervision.publishing import archive_model, publish, unpublish
 from dashboard.web.downloads import attach
@@ -27,12 +26,11 @@ from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 
 @require_GET
-def checkpoints(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
+@look_up(get_membership, run=get_run)
+def checkpoints(request: Request, team: Team, run: Run) -> HttpResponse:
     listing = list_checkpoints(run)
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "checkpoints",
         "listing": listing,
@@ -44,48 +42,37 @@ def checkpoints(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_POST
-def checkpoint_pin(request: Request, team: str, run_id: int, name: str) -> HttpResponse:
+@look_up(get_writing_membership, run=get_run)
+def checkpoint_pin(request: Request, run: Run, name: str) -> HttpResponse:
     message = f"Pinned {name}. Cohort keeps it until you unpin it."
-    return _change(request, team, run_id, name, retention.pin, message)
+    return _change(request, run, name, retention.pin, message)
 
 
 @require_POST
-def checkpoint_unpin(
-    request: Request, team: str, run_id: int, name: str
-) -> HttpResponse:
-    message = f"Unpinned {name}."
-    return _change(request, team, run_id, name, retention.unpin, message)
+@look_up(get_writing_membership, run=get_run)
+def checkpoint_unpin(request: Request, run: Run, name: str) -> HttpResponse:
+    return _change(request, run, name, retention.unpin, f"Unpinned {name}.")
 
 
 @require_POST
-def checkpoint_delete(
-    request: Request, team: str, run_id: int, name: str
-) -> HttpResponse:
-    message = f"Deleted {name}."
-    return _change(request, team, run_id, name, retention.delete, message)
+@look_up(get_writing_membership, run=get_run)
+def checkpoint_delete(request: Request, run: Run, name: str) -> HttpResponse:
+    return _change(request, run, name, retention.delete, f"Deleted {name}.")
 
 
 def _change(
-    request: Request,
-    team: str,
-    run_id: int,
-    name: str,
-    change: Callable[..., None],
-    message: str,
+    request: Request, run: Run, name: str, change: Callable[..., None], message: str
 ) -> HttpResponse:
-    checkpoint = _checkpoint(get_writable_team(request, team), run_id, name)
-    try:
+    checkpoint = _get_checkpoint(run, name)
+    with report_refusal(request):
         change(checkpoint=checkpoint, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, message)
-    return redirect("run_checkpoints", team, run_id)
+    return redirect("run_checkpoints", run.team.slug, run.pk)
 
 
 @require_POST
-def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_best_by(request: Request, run: Run) -> HttpResponse:
     metric, base = request.POST.get("metric"), request.POST.get(BASE, "")
     try:
         if metric is not None:
@@ -97,7 +84,7 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
             request,
             conflict,
             what=run.name,
-            back=reverse("run_checkpoints", args=[team, run.pk]),
+            back=reverse("run_checkpoints", args=[run.team.slug, run.pk]),
             labels={"metric": "Best by"},
             choices={"metric": {"": "held-out score, else reward"}},
             team=run.team,
@@ -105,23 +92,21 @@ def run_best_by(request: Request, team: str, run_id: int) -> HttpResponse:
         )
     except ValueError as error:
         messages.error(request, str(error))
-    return redirect("run_checkpoints", team, run.pk)
+    return redirect("run_checkpoints", run.team.slug, run.pk)
 
 
 # Models: downloaded, and published for new runs.
 
 
 @require_GET
-def checkpoint_download(
-    request: Request, team: str, run_id: int, name: str
-) -> HttpResponseBase:
+@look_up(get_membership, run=get_run)
+def checkpoint_download(request: Request, run: Run, name: str) -> HttpResponseBase:
     """Send the model's folder with weights, tokenizer and config as a tar file."""
-    checkpoint = _checkpoint(get_team(request, team), run_id, name)
     try:
-        archive = archive_model(checkpoint)
+        archive = archive_model(_get_checkpoint(run, name))
     except ValueError as error:
         messages.error(request, str(error))
-        return redirect("run_checkpoints", team, run_id)
+        return redirect("run_checkpoints", run.team.slug, run.pk)
     return attach(
         archive,
         filename=archive.filename,
@@ -131,29 +116,25 @@ def checkpoint_download(
 
 
 @require_POST
-def checkpoint_publish(
-    request: Request, team: str, run_id: int, name: str
-) -> HttpResponse:
-    checkpoint = _checkpoint(get_writable_team(request, team), run_id, name)
+@look_up(get_writing_membership, run=get_run)
+def checkpoint_publish(request: Request, run: Run, name: str) -> HttpResponse:
+    checkpoint = _get_checkpoint(run, name)
     called = request.POST.get("name", "")
-    try:
+    with report_refusal(request):
         model = publish(checkpoint=checkpoint, name=called, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(
             request, f"Published {model}. New runs and probes can start from it."
         )
-    return redirect("run_checkpoints", team, run_id)
+    return redirect("run_checkpoints", run.team.slug, run.pk)
 
 
 @require_safe
-def models(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
-    listed = team_.published_models.select_related("published_by", "run")
-    needs = needs_of(team_)
+@look_up(get_membership)
+def models(request: Request, team: Team) -> HttpResponse:
+    listed = team.published_models.select_related("published_by", "run")
+    needs = needs_of(team)
     context = {
-        "team": team_,
+        "team": team,
         "listed": [
             (model, needs.get(folder_of(model), [])) for model in listed.order_by("-pk")
         ],
@@ -162,19 +143,14 @@ def models(request: Request, team: str) -> HttpResponse:
 
 
 @require_POST
-def model_unpublish(request: Request, team: str, model_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    model = get_object_or_404(team_.published_models, pk=model_id)
-    try:
+@look_up(get_writing_membership)
+def model_unpublish(request: Request, team: Team, model_id: int) -> HttpResponse:
+    model = get_object_or_404(team.published_models, pk=model_id)
+    with report_refusal(request):
         unpublish(model=model, user=request.user)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
         messages.success(request, f"Unpublished {model}.")
-    return redirect("models", team)
+    return redirect("models", team.slug)
 
 
-def _checkpoint(team: Team, run_id: int, name: str) -> Checkpoint:
-    run = get_run(team, run_id)
-    checkpoints_ = run.checkpoints.select_related("run__team")
-    return get_object_or_404(checkpoints_, name=name)
+def _get_checkpoint(run: Run, name: str) -> Checkpoint:
+    return get_object_or_404(run.checkpoints.select_related("run__team"), name=name)

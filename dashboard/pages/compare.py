@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_GET, require_safe
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.comparison import (
     MAX_EACH,
@@ -76,18 +76,18 @@ MIN_SWEPT = 5  # runs that are worth plotting by their settings
 
 
 @require_GET
-def compare(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
-    selection, arrangement, form = _read(request, team_)
+@look_up(get_membership)
+def compare(request: Request, team: Team) -> HttpResponse:
+    selection, arrangement, form = _read(request, team)
     text = form.value("q") or ""
     alone = selection.runs[0] if len(selection.runs) == 1 and not text else None
-    offered = offer_runs(team_, selection, text)
-    alike = offer_alike(team_, alone) if alone else []
+    offered = offer_runs(team, selection, text)
+    alike = offer_alike(team, alone) if alone else []
     view = {name: form.value(name) for name in form.fields}
     if selection.runs:
         view["smooth"] = smoothing_of(arrangement, form)
     context = {
-        "team": team_,
+        "team": team,
         "selection": selection,
         "arrangement": arrangement,
         "max_sets": MAX_SETS,
@@ -97,7 +97,7 @@ def compare(request: Request, team: str) -> HttpResponse:
         "max_pins": MAX_PINS,
         "form": form,
         "view": view,
-        "choices": list_choices(team_, selection) if selection.choices else [],
+        "choices": list_choices(team, selection) if selection.choices else [],
         "offered": [(run, selection.with_run(run)) for run in offered],
         "alike": [(run, selection.with_run(run)) for run in alike],
         "num_swept": MIN_SWEPT,
@@ -107,16 +107,16 @@ def compare(request: Request, team: str) -> HttpResponse:
 
 
 @require_GET
-def compare_charts(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def compare_charts(request: Request, team: Team) -> HttpResponse:
     """Draw the small charts and the conclusion, for a page whose runs go on."""
-    team_ = get_team(request, team)
-    selection, arrangement, form = _read(request, team_)
+    selection, arrangement, form = _read(request, team)
     if not selection.runs:
         return JsonResponse({"charts": [], "answer": "", "is_live": False})
     names = [name for run in selection.runs for name in run.metric_names]
     pins = choose_pins(request.GET.getlist("pin"), names)
     conclusion = conclude(arrangement, window=form.value("window"))
-    context = {"team": team_, "conclusion": conclusion}
+    context = {"team": team, "conclusion": conclusion}
     return JsonResponse(
         {
             "charts": draw_charts(arrangement, form, pins),
@@ -127,14 +127,14 @@ def compare_charts(request: Request, team: str) -> HttpResponse:
 
 
 @require_GET
-def compare_figure(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def compare_figure(request: Request, team: Team) -> HttpResponse:
     """Draw the curves and the table of one metric, for a page whose controls change."""
-    team_ = get_team(request, team)
-    selection, arrangement, form = _read(request, team_)
+    selection, arrangement, form = _read(request, team)
     if not selection.runs:
         return JsonResponse({"data": [], "layout": {}})
     comparison = compare_runs(arrangement, form)
-    context = {"team": team_, "arrangement": arrangement, "found": comparison}
+    context = {"team": team, "arrangement": arrangement, "found": comparison}
     context |= {"view": {name: form.value(name) for name in form.fields}}
     context |= {"marks": _marks(arrangement)}
     return JsonResponse(
@@ -276,11 +276,11 @@ def _range(numbers: list[int]) -> str:
 
 
 @require_safe
-def compare_prompt(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
-    choice = read_choice(team_, request.GET)
+@look_up(get_membership)
+def compare_prompt(request: Request, team: Team) -> HttpResponse:
+    choice = read_choice(team, request.GET)
     view = {name: choice.form.value(name) for name in choice.form.fields}
-    context = {"team": team_, "choice": choice, "form": choice.form, "view": view}
+    context = {"team": team, "choice": choice, "form": choice.form, "view": view}
     if choice.runs:
         common_steps = choice.common_steps()
         pairs = read_pairs(choice.runs, common_steps.found)

@@ -14,8 +14,12 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.accounts.models import User
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.completions.annotations import (
     EXPORTS,
@@ -66,11 +70,15 @@ ACTIONS: dict[str, Action] = {
 
 
 @require_POST
+@look_up(get_membership_for, run=get_run)
 def group_marks(
-    request: Request, team: str, run_id: int, step: int, prompt: int
+    request: Request,
+    membership: Membership,
+    team: Team,
+    run: Run,
+    step: int,
+    prompt: int,
 ) -> HttpResponse:
-    membership = get_membership_for(request, team)
-    run = get_run(membership.team, run_id)
     group = get_group(run, step, prompt)
     target = find_target(group, request.POST.get("position", ""))
     action = next((name for name in ACTIONS if name in request.POST), None)
@@ -84,7 +92,7 @@ def group_marks(
     if getattr(request, "htmx", False):
         marks = read_annotations([group.pk], membership.user)
         context: dict[str, Any] = {
-            "team": membership.team,
+            "team": team,
             "run": run,
             "group": group,
             "position": target.position,
@@ -99,14 +107,12 @@ def group_marks(
     if problem:
         messages.error(request, problem)
     at = "#group-marks" if target.position is None else f"#completion-{target.position}"
-    return redirect(reverse("group", args=[team, run_id, step, prompt]) + at)
+    return redirect(reverse("group", args=[team.slug, run.pk, step, prompt]) + at)
 
 
 @require_safe
-def run_annotations(
-    request: Request, team: str, run_id: int, export: str
-) -> HttpResponseBase:
-    run = get_run(get_team(request, team), run_id)
+@look_up(get_membership, run=get_run)
+def run_annotations(request: Request, run: Run, export: str) -> HttpResponseBase:
     if export not in EXPORTS:
         raise Http404(f"Unknown export: {export!r}.")
     return attach(
@@ -117,9 +123,10 @@ def run_annotations(
 
 
 @require_safe
-def completions(request: Request, team: str, run_id: int) -> HttpResponse:
-    membership = get_membership_for(request, team)
-    run = get_run(membership.team, run_id)
+@look_up(get_membership_for, run=get_run)
+def completions(
+    request: Request, membership: Membership, team: Team, run: Run
+) -> HttpResponse:
     form = CompletionFilterForm.of_run(request.GET, run)
     is_mine = form.value("by") == "me"
     all_marks = read_labels(run, by=membership.user if is_mine else None)
@@ -132,7 +139,7 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
     by_title = {facet.title: facet.values for facet in facets}
     cut = [v for v in by_title.get("Finish", []) if v.label == ENDS["length"].label]
     context = {
-        "team": membership.team,
+        "team": team,
         "run": run,
         "tab": "completions",
         "form": form,
@@ -154,7 +161,7 @@ def completions(request: Request, team: str, run_id: int) -> HttpResponse:
         "text_seconds": TEXT_SECONDS,
         "has_answer_rules": compares_answers(run),
         "why_unknown": why_never_right(run),
-        "team_tags": suggest_tags(membership.team),
+        "team_tags": suggest_tags(team),
         "has_marks": bool(all_marks) or is_mine,
     }
     return render(request, "completions/completions.html", context)
@@ -206,13 +213,13 @@ def _find(
 
 
 @require_safe
-def mentions(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership_for)
+def mentions(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """List the user's own mentions; showing the page marks them as seen."""
-    membership = get_membership_for(request, team)
-    mentions_ = mentions_of(membership.user, membership.team)
+    mentions_ = mentions_of(membership.user, team)
     number = MentionForm.read(request.GET).value("page")
     page: Page[Mention] = Paginator(mentions_, MENTIONS_PER_PAGE).get_page(number)
-    context = {"team": membership.team, "page": page, "mentions": list(page)}
+    context = {"team": team, "page": page, "mentions": list(page)}
     response = render(request, "completions/mentions.html", context)
     if request.method == "GET":
         see_mentions(membership.user, [mention.pk for mention in page])

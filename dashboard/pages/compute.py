@@ -14,14 +14,17 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import (
     get_membership,
     get_membership_for,
+    get_writing_membership,
+    look_up,
     may_manage_workers,
     require_workers,
 )
+from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
-from dashboard.pages.run_control import get_writable_run
 from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Priority, Run, RunState
+from dashboard.runs.queries import get_run
 from dashboard.runs.queue.changes import (
     hold_run,
     release_run,
@@ -40,15 +43,14 @@ SHOWN_FOR = timedelta(days=7)  # after a worker was last seen
 
 
 @require_safe
-def compute(request: Request, team: str) -> HttpResponse:
-    membership = get_membership_for(request, team)
-    team_ = membership.team
+@look_up(get_membership_for)
+def compute(request: Request, membership: Membership, team: Team) -> HttpResponse:
     current = read_queue()
-    own = team_queue(team_, current)
+    own = team_queue(team, current)
     recent = Worker.objects.filter(last_seen__gt=Now() - SHOWN_FOR)
-    cards = describe_workers(recent, team=team_)
+    cards = describe_workers(recent, team=team)
     context = {
-        "team": team_,
+        "team": team,
         "workers": [card for card in cards if card.is_there],
         "former": [card for card in cards if not card.is_there],
         "count": count_workers(cards),
@@ -64,8 +66,8 @@ def compute(request: Request, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_hold(request: Request, team: str, run_id: int) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_hold(request: Request, run: Run) -> HttpResponse:
     if hold_run(run=run, user=request.user):
         messages.success(request, f"{run.name} is on hold.")
     else:
@@ -74,8 +76,8 @@ def run_hold(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_POST
-def run_release(request: Request, team: str, run_id: int) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_release(request: Request, run: Run) -> HttpResponse:
     if release_run(run=run, user=request.user):
         messages.success(request, f"{run.name} is released.")
     else:
@@ -84,8 +86,8 @@ def run_release(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_POST
-def run_priority(request: Request, team: str, run_id: int) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_priority(request: Request, run: Run) -> HttpResponse:
     named = {str(priority.label): priority for priority in Priority}
     label = request.POST.get("priority", "")
     if label not in named:
@@ -129,28 +131,33 @@ def _not_done(run: Run, what: str) -> str:
 
 
 @require_POST
-def worker_drain(request: Request, team: str, worker_id: int) -> HttpResponse:
+@look_up(get_membership)
+def worker_drain(
+    request: Request, membership: Membership, worker_id: int
+) -> HttpResponse:
     values = ("finishes its runs and takes no new ones", "already takes no new runs")
-    return _change(request, team, worker_id, drain, values)
+    return _change(request, membership, worker_id, drain, values)
 
 
 @require_POST
-def worker_undrain(request: Request, team: str, worker_id: int) -> HttpResponse:
+@look_up(get_membership)
+def worker_undrain(
+    request: Request, membership: Membership, worker_id: int
+) -> HttpResponse:
     values = ("takes runs again within 5 s", "already takes runs")
-    return _change(request, team, worker_id, undrain, values)
+    return _change(request, membership, worker_id, undrain, values)
 
 
 def _change(
     request: Request,
-    team: str,
+    membership: Membership,
     worker_id: int,
     change: Callable[..., bool],
     texts: tuple[str, str],
 ) -> HttpResponse:
     """`texts`: for a change, and for none."""
-    membership = get_membership(request, team)
     require_workers(membership)
     worker = get_object_or_404(Worker, id=worker_id)
     is_done = change(worker, team=membership.team, user=request.user)
     messages.success(request, f"{worker} {texts[0] if is_done else texts[1]}.")
-    return redirect("compute", team=team)
+    return redirect("compute", membership.team.slug)

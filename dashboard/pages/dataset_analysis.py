@@ -12,8 +12,12 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from dashboard.accounts.access import get_membership, get_writable_team
-from dashboard.accounts.models import Team
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.datasets.analysis import differences, leaks
 from dashboard.datasets.analysis.differences import find_difference, read_changes
 from dashboard.datasets.analysis.figures import (
@@ -28,6 +32,7 @@ from dashboard.datasets.analysis.results import (
     retry,
 )
 from dashboard.datasets.models import (
+    Dataset,
     DatasetVersion,
     TokenLengths,
 )
@@ -41,35 +46,33 @@ LIMIT = 512  # a run's own default
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_statistics(request: Request, team: str, dataset_id: int) -> HttpResponse:
+@look_up(get_membership_for, dataset=get_dataset)
+def dataset_statistics(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     if request.method == "POST":
-        team_ = get_writable_team(request, team)
         form = TokenForm(request.POST)
-        if form.is_valid() and (why := refuse_model(team_, form.cleaned_data["model"])):
+        if form.is_valid() and (why := refuse_model(team, form.cleaned_data["model"])):
             form.add_error("model", ValidationError(why, code="datasets.unknown_model"))
         if not form.is_valid():
-            return _show(request, team_, dataset_id, form, can_write=True, status=422)
-        dataset = get_dataset(team_, dataset_id)
+            return _show(request, membership, dataset, form, status=422)
         version = choose_version(
             versions_with_use(dataset), request.POST.get("version")
         )
         model = form.cleaned_data["model"]
-        retry(find_token_lengths(version, model), team_id=team_.pk)
+        retry(find_token_lengths(version, model), team_id=team.pk)
         query = {
             "version": version.number,
             "model": model,
             "limit": form.cleaned_data["limit"] or LIMIT,
         }
-        url = reverse("dataset_statistics", args=[team_.slug, dataset_id])
+        url = reverse("dataset_statistics", args=[team.slug, dataset.pk])
         return redirect(f"{url}?{urlencode(query)}#tokens")
-    membership = get_membership(request, team)
     model = request.GET.get("model")
     form = TokenForm(
         initial={"limit": _limit(request), **({"model": model} if model else {})}
     )
-    return _show(
-        request, membership.team, dataset_id, form, can_write=membership.can_write
-    )
+    return _show(request, membership, dataset, form)
 
 
 def _limit(request: Request) -> int:
@@ -80,23 +83,21 @@ def _limit(request: Request) -> int:
 
 def _show(
     request: Request,
-    team: Team,
-    dataset_id: int,
+    membership: Membership,
+    dataset: Dataset,
     form: TokenForm,
     *,
-    can_write: bool,
     status: int = 200,
 ) -> HttpResponse:
-    dataset = get_dataset(team, dataset_id)
     versions = versions_with_use(dataset)
     fields = request.POST if request.method == "POST" else request.GET
     version = choose_version(versions, fields.get("version"))
     statistics = find_statistics(version)
     tokens = _tokens(version, request.GET.get("model", ""))
-    models = list_models(team)
+    models = list_models(membership.team)
     form.initial.setdefault("model", next(iter(models), ""))
     context = {
-        "team": team,
+        "team": membership.team,
         "dataset": dataset,
         "versions": versions,
         "version": version,
@@ -105,7 +106,7 @@ def _show(
         "tokens": tokens,
         "form": form,
         "models": models,
-        "can_write": can_write,
+        "can_write": membership.can_write,
         "counted": version.token_lengths.values_list("model", flat=True),
         "is_working": _is_working(statistics) or (tokens and _is_working(tokens)),
         **_results(statistics.result, tokens, _limit(request)),
@@ -161,10 +162,10 @@ def _drawn(
 
 
 @require_GET
-def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request, team)
-    team_ = membership.team
-    dataset = get_dataset(team_, dataset_id)
+@look_up(get_membership, dataset=get_dataset)
+def dataset_changes(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     versions = versions_with_use(dataset)
     new = choose_version(versions, request.GET.get("version"))
     # The requested version; else the one before the new one, if any.
@@ -182,7 +183,7 @@ def dataset_changes(request: Request, team: str, dataset_id: int) -> HttpRespons
         kind = _read_kind(request, differences.KINDS, difference.result, "changed")
         page = read_changes(difference, kind, read_number(request.GET.get("from")) or 0)
     context = {
-        "team": team_,
+        "team": team,
         "dataset": dataset,
         "tab": "versions",
         "can_write": membership.can_write,
@@ -206,15 +207,15 @@ def _read_kind(
 
 
 @require_GET
-def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request, team)
-    team_ = membership.team
-    dataset = get_dataset(team_, dataset_id)
+@look_up(get_membership, dataset=get_dataset)
+def dataset_leaks(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     versions = versions_with_use(dataset)
     version = choose_version(versions, request.GET.get("version"))
     # The version with this key; else the other half of a split.
     key = request.GET.get("against")
-    others = list_versions(team_)
+    others = list_versions(team)
     other = (
         others.filter(pk=read_number(key) or 0).first() if key else other_split(version)
     )
@@ -226,7 +227,7 @@ def dataset_leaks(request: Request, team: str, dataset_id: int) -> HttpResponse:
         kind = _read_kind(request, leaks.KINDS, leak.result, "exact")
         page = read_leaks(leak, kind, read_number(request.GET.get("from")) or 0)
     context = {
-        "team": team_,
+        "team": team,
         "dataset": dataset,
         "tab": "versions",
         "can_write": membership.can_write,

@@ -8,7 +8,11 @@ from django.shortcuts import redirect, render, resolve_url
 from django.views.decorators.http import require_http_methods
 from django_htmx.http import HttpResponseClientRedirect
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership_for,
+    look_up,
+)
+from dashboard.accounts.models import Team
 from dashboard.datasets.fetching.fetches import choices_of, host_of
 from dashboard.datasets.imports import request_stop
 from dashboard.datasets.jobs import retry_job
@@ -21,27 +25,26 @@ from dashboard.pages.requests import Request
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_import(request: Request, team: str, job_id: int) -> HttpResponse:
+@look_up(get_membership_for)
+def dataset_import(request: Request, team: Team, job_id: int) -> HttpResponse:
     if request.method == "POST":
-        team_ = get_writable_team(request, team)
-        job = get_import_job(team_, job_id)
+        job = get_import_job(team, job_id)
         if request.POST.get("stop") and not request_stop(job, request.user):
             messages.info(request, f"{job} has already ended.")
         if request.POST.get("again") and not job.is_open:
             job = retry_job(job, request.user)
             notify_workers("default")
-        return redirect("dataset_import", team_.slug, job.pk)
-    team_ = get_team(request, team)
+        return redirect("dataset_import", team.slug, job.pk)
     # Also here, as the lost worker may be the one that reaps jobs.
-    reap_of(get_import_job(team_, job_id))
-    job = get_import_job(team_, job_id)
+    reap_of(get_import_job(team, job_id))
+    job = get_import_job(team, job_id)
     address = _outcome_address(job)
     if request.htmx and address:
         _add_success_message(request, job)
         return HttpResponseClientRedirect(address)
     upload = find_upload(job) if job.is_fetch else None
     context = {
-        "team": team_,
+        "team": team,
         "job": job,
         "outcome_address": address,
         "from_host": host_of(upload) if upload and upload.is_linked else "",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -14,11 +13,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from dashboard.accounts.access import (
-    get_membership,
     get_membership_for,
-    get_writable_team,
+    look_up,
 )
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Membership, Team
 from dashboard.datasets.generators import (
     GeneratorsMissing,
     Option,
@@ -26,6 +24,7 @@ from dashboard.datasets.generators import (
     list_tasks,
 )
 from dashboard.datasets.import_forms import TargetForm, form_error
+from dashboard.datasets.models import Dataset
 from dashboard.datasets.queries import get_dataset, versions_with_use
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
@@ -46,8 +45,8 @@ EXAMPLES = 3
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_generate(request: Request, team: str) -> HttpResponse:
-    team_ = get_membership_for(request, team).team
+@look_up(get_membership_for)
+def dataset_generate(request: Request, team: Team) -> HttpResponse:
     try:
         tasks = {task.name: task for task in list_tasks()}
         name = request.GET.get("task")
@@ -55,19 +54,19 @@ def dataset_generate(request: Request, team: str) -> HttpResponse:
             raise Http404("No such task.")
         task = tasks[name] if name else None
     except GeneratorsMissing as missing:
-        context = {"team": team_, "missing": str(missing)}
+        context = {"team": team, "missing": str(missing)}
         return render(request, "datasets/generate.html", context)
     if task is None:
-        context = {"team": team_, "tasks": list_tasks()}
+        context = {"team": team, "tasks": list_tasks()}
         return render(request, "datasets/generate.html", context)
     is_post = request.method == "POST"
     data = request.POST if is_post else None
     initial = {"name": task.name.replace("_", " ")} | request.GET.dict()
-    form = GenerateForm(team_, data, initial=initial)
+    form = GenerateForm(team, data, initial=initial)
     if is_post and form.is_valid():
         try:
             job = start_generation(
-                team=team_,
+                team=team,
                 user=request.user,
                 task=task,
                 name=form.cleaned_data["name"],
@@ -83,7 +82,7 @@ def dataset_generate(request: Request, team: str) -> HttpResponse:
     with suppress(ValueError):
         examples = example_rows(task.name, EXAMPLES)
     context = {
-        "team": team_,
+        "team": team,
         "task": task,
         "form": form,
         "options": [(option, _typed(request, option)) for option in task.options],
@@ -99,11 +98,17 @@ def _typed(request: Request, option: Option) -> str:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse:
+@look_up(get_membership_for, dataset=get_dataset)
+def dataset_prompt(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     """Show the page; a POST returns the preview and stores nothing."""
+    versions = versions_with_use(dataset)
+    preview_context = {
+        "preview_url": reverse("dataset_prompt", args=[team.slug, dataset.pk]),
+        "preview_form": "#prompt-form",
+    }
     if request.method == "POST":
-        team_ = get_writable_team(request, team)
-        versions = versions_with_use(get_dataset(team_, dataset_id))
         key = request.POST.get("dataset") or str(versions[0].pk)
         version = next((v for v in versions if str(v.pk) == key), None)
         if version is None:
@@ -111,7 +116,7 @@ def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse
         form = PromptForm(request.POST)
         if form.is_valid():
             preview = preview_version(
-                team_,
+                team,
                 version,
                 model=form.cleaned_data["model"],
                 row=read_row(request.POST),
@@ -119,14 +124,11 @@ def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse
             )
         else:
             preview = Preview(problem=form.first_problem)
-        context = {"preview": preview, **_preview_context(team_, dataset_id)}
+        context = {"preview": preview, **preview_context}
         return render(request, "datasets/prompt_preview.html", context)
-    membership = get_membership(request, team)
-    dataset = get_dataset(membership.team, dataset_id)
-    versions = versions_with_use(dataset)
-    models = list_models(membership.team)
+    models = list_models(team)
     context = {
-        "team": membership.team,
+        "team": team,
         "dataset": dataset,
         "versions": versions,
         "version": choose_version(versions, request.GET.get("version")),
@@ -134,24 +136,18 @@ def dataset_prompt(request: Request, team: str, dataset_id: int) -> HttpResponse
         "form": PromptForm.prefilled(request.GET, model=next(iter(models), "")),
         "models": models,
         "can_write": membership.can_write,
-        **_preview_context(membership.team, dataset_id),
+        **preview_context,
     }
     return render(request, "datasets/prompt_page.html", context)
 
 
-def _preview_context(team: Team, dataset_id: int) -> dict[str, Any]:
-    return {
-        "preview_url": reverse("dataset_prompt", args=[team.slug, dataset_id]),
-        "preview_form": "#prompt-form",
-    }
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
+@look_up(get_membership_for, dataset=get_dataset)
+def dataset_save(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     """Save the rows of the view in the URL as a dataset."""
     is_post = request.method == "POST"
-    membership = get_membership_for(request, team)
-    dataset = get_dataset(membership.team, dataset_id)
     version = choose_version(versions_with_use(dataset), request.GET.get("version"))
     version.dataset = dataset  # with its team; avoids a query
     view = RowFilterForm.read(version, request.GET)
@@ -165,7 +161,7 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
         before=Count(num_matching=matching, num_searched=counted, is_exact=False),
     )
     form = TargetForm(
-        membership.team,
+        team,
         name=f"{dataset.name[:70]} selection",
         data=request.POST if is_post else None,
     )
@@ -175,7 +171,7 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
         if job:
             return follow(request, job)
     context = {
-        "team": membership.team,
+        "team": team,
         "dataset": dataset,
         "version": version,
         "view": view,
@@ -190,10 +186,11 @@ def dataset_save(request: Request, team: str, dataset_id: int) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
+@look_up(get_membership_for, dataset=get_dataset)
+def dataset_split(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     is_post = request.method == "POST"
-    membership = get_membership_for(request, team)
-    dataset = get_dataset(membership.team, dataset_id)
     versions = versions_with_use(dataset)
     fields = request.POST if is_post else request.GET
     version = choose_version(versions, fields.get("version"))
@@ -213,12 +210,12 @@ def dataset_split(request: Request, team: str, dataset_id: int) -> HttpResponse:
         else:
             if split.is_done:
                 messages.success(request, f"Split {version} into two datasets.")
-            url = reverse("dataset_split", args=[team, dataset_id])
+            url = reverse("dataset_split", args=[team.slug, dataset.pk])
             query = urlencode({"version": version.number})
             return redirect(f"{url}?{query}")
     splits = list_splits(version)
     context = {
-        "team": membership.team,
+        "team": team,
         "dataset": dataset,
         "tab": "versions",
         "versions": versions,

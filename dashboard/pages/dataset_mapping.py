@@ -14,9 +14,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 from dashboard.accounts.access import (
     get_membership,
     get_membership_for,
-    get_writable_team,
+    get_writing_membership,
+    look_up,
 )
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Membership, Team
 from dashboard.datasets.fetching.choices import Choice
 from dashboard.datasets.fetching.fetches import choices_of, choose
 from dashboard.datasets.import_forms import MappingForm
@@ -52,14 +53,13 @@ FIXED_PROBLEMS = 10  # trying changes for a hundred takes long
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_choice(request: Request, team: str, upload_id: int) -> HttpResponse:
+@look_up(get_membership_for, upload=get_upload)
+def dataset_choice(request: Request, team: Team, upload: Upload) -> HttpResponse:
     """Choose the split or file of a Hub dataset."""
     is_post = request.method == "POST"
-    team_ = get_membership_for(request, team).team
-    upload = get_upload(team_, upload_id)
     choices = choices_of(upload)
     if not choices:
-        return redirect("dataset_map", team_.slug, upload.pk)
+        return redirect("dataset_map", team.slug, upload.pk)
     if not is_post:
         return _render_choices(request, upload, choices)
     name = request.POST.get("choice", "")
@@ -69,7 +69,7 @@ def dataset_choice(request: Request, team: str, upload_id: int) -> HttpResponse:
         return _render_choices(request, upload, choices, problem, status=422)
     job = choose(upload, picked, request.user)
     notify_workers("default")
-    return redirect("dataset_import", team_.slug, job.pk)
+    return redirect("dataset_import", team.slug, job.pk)
 
 
 def _render_choices(
@@ -95,10 +95,9 @@ def _render_choices(
 
 
 @require_POST
-def dataset_map_prompt(request: Request, team: str, upload_id: int) -> HttpResponse:
+@look_up(get_writing_membership, upload=get_upload)
+def dataset_map_prompt(request: Request, upload: Upload) -> HttpResponse:
     """Show the prompt preview of a row with these columns; stores nothing."""
-    team_ = get_writable_team(request, team)
-    upload = get_upload(team_, upload_id)
     seen = try_peek(upload) if upload.is_whole else None
     if seen is None:
         preview = Preview(problem="The file is missing. Upload it again.")
@@ -135,15 +134,16 @@ def _prompt_preview(request: Request, upload: Upload, seen: Peek) -> Preview:
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_map(request: Request, team: str, upload_id: int) -> HttpResponse:
+@look_up(get_membership_for)
+def dataset_map(
+    request: Request, membership: Membership, team: Team, upload_id: int
+) -> HttpResponse:
     if request.method == "POST":
-        return _post(request, get_writable_team(request, team), upload_id)
-    membership = get_membership(request, team)
-    team_ = membership.team
-    upload = get_upload(team_, upload_id)
+        return _post(request, team, upload_id)
+    upload = get_upload(team, upload_id)
     job = last_job(upload)
     if job and job.is_open:
-        return redirect("dataset_import", team_.slug, job.pk)
+        return redirect("dataset_import", team.slug, job.pk)
     if not upload.is_whole:
         return redirect(_arrival_address(upload))
     seen = try_peek(upload)

@@ -13,7 +13,11 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership_for,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.datasets.fetching.fetches import begin_fetch
 from dashboard.datasets.fetching.links import read
@@ -43,16 +47,15 @@ TABS = {"link": "link", "rows": "paste"}  # by a field of their forms
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_upload(request: Request, team: str) -> HttpResponse:
-    if request.method == "POST":
-        team_ = get_writable_team(request, team)
-        return (_fetch if "link" in request.POST else _receive)(request, team_)
-    team_ = get_team(request, team)
-    return _render(request, team_, _requested_dataset(request, team_))
-
-
-def _receive(request: Request, team: Team) -> HttpResponse:
+@look_up(get_membership_for)
+def dataset_upload(request: Request, team: Team) -> HttpResponse:
     dataset = _requested_dataset(request, team)
+    if request.method == "POST":
+        return (_fetch if "link" in request.POST else _receive)(request, team, dataset)
+    return _render(request, team, dataset)
+
+
+def _receive(request: Request, team: Team, dataset: Dataset | None) -> HttpResponse:
     is_pasted, is_in_parts = "rows" in request.POST, "upload" in request.POST
     form = UploadForm(request.POST, request.FILES)
     if is_pasted or is_in_parts:
@@ -82,9 +85,8 @@ def _receive(request: Request, team: Team) -> HttpResponse:
     return _render(request, team, dataset, status=422, **forms)
 
 
-def _fetch(request: Request, team: Team) -> HttpResponse:
+def _fetch(request: Request, team: Team, dataset: Dataset | None) -> HttpResponse:
     """Queue the download; a worker sends the request, never this process."""
-    dataset = _requested_dataset(request, team)
     form = LinkForm(request.POST)
     if form.is_valid():
         fields = form.cleaned_data
@@ -167,16 +169,16 @@ def _render(
 
 
 @require_POST
-def dataset_uploads(request: Request, team: str) -> JsonResponse:
-    team_ = get_writable_team(request, team)
-    dataset = _requested_dataset(request, team_)
+@look_up(get_writing_membership)
+def dataset_uploads(request: Request, team: Team) -> JsonResponse:
+    dataset = _requested_dataset(request, team)
     form = TransferForm(request.POST)
     if not form.is_valid():
         return refuse_form(form)
     purge_uploads()
     try:
         upload = begin_transfer(
-            team=team_, user=request.user, dataset=dataset, **form.cleaned_data
+            team=team, user=request.user, dataset=dataset, **form.cleaned_data
         )
     except ValueError as error:
         return refuse(str(error), status=422, code=code_of(error))
@@ -184,14 +186,14 @@ def dataset_uploads(request: Request, team: str) -> JsonResponse:
 
 
 @require_http_methods(["GET", "POST"])
-def dataset_upload_parts(request: Request, team: str, upload_id: int) -> JsonResponse:
+@look_up(get_membership_for)
+def dataset_upload_parts(request: Request, team: Team, upload_id: int) -> JsonResponse:
     if request.method == "GET":
-        return _upload_response(get_upload(get_team(request, team), upload_id))
-    team_ = get_writable_team(request, team)
+        return _upload_response(get_upload(team, upload_id))
 
     def append(offset: int, size: int) -> Upload:
         return append_part(
-            team=team_,
+            team=team,
             user=request.user,
             upload_id=upload_id,
             offset=offset,
@@ -200,7 +202,7 @@ def dataset_upload_parts(request: Request, team: str, upload_id: int) -> JsonRes
         )
 
     return receive_part(
-        request, append, lambda: get_upload(team_, upload_id), _upload_response
+        request, append, lambda: get_upload(team, upload_id), _upload_response
     )
 
 

@@ -10,8 +10,12 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.accounts.access import get_membership, get_team, get_writable_team
-from dashboard.accounts.models import Team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.datasets.import_forms import RestoreForm, UploadForm, form_error
 from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.parsing.records import Refusals
@@ -47,26 +51,26 @@ LOOKED_AT = 10  # rows that suggest a reward rule
 
 
 @require_GET
-def datasets_trash(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
+@look_up(get_membership)
+def datasets_trash(request: Request, team: Team) -> HttpResponse:
     context = {
-        "team": team_,
-        "datasets": list_trashed(team_),
+        "team": team,
+        "datasets": list_trashed(team),
         "retention_days": RETENTION.days,
     }
     return render(request, "datasets/trash.html", context)
 
 
 @require_POST
-def dataset_trash(request: Request, team: str, dataset_id: int) -> HttpResponse:
+@look_up(get_writing_membership)
+def dataset_trash(request: Request, team: Team, dataset_id: int) -> HttpResponse:
     """Move it to the trash; `restore` or `delete` one that is there."""
-    team_ = get_writable_team(request, team)
     if "restore" not in request.POST and "delete" not in request.POST:
-        dataset = find_trashed(team_, dataset_id) or get_dataset(team_, dataset_id)
+        dataset = find_trashed(team, dataset_id) or get_dataset(team, dataset_id)
         trash_dataset(dataset, request.user)
         messages.success(request, f"Moved {dataset} to the trash.")
-        return redirect("datasets", team)
-    trashed = find_trashed(team_, dataset_id)
+        return redirect("datasets", team.slug)
+    trashed = find_trashed(team, dataset_id)
     if trashed is None:
         raise Http404("The trash has no such dataset.")
     if "delete" in request.POST:
@@ -74,10 +78,10 @@ def dataset_trash(request: Request, team: str, dataset_id: int) -> HttpResponse:
             delete_dataset(trashed, request.user)
         except ValueError as error:
             messages.error(request, str(error))
-            return redirect("dataset", team_.slug, trashed.pk)
+            return redirect("dataset", team.slug, trashed.pk)
         messages.success(request, f"Deleted {trashed} permanently.")
-        return redirect("datasets_trash", team_.slug)
-    return _restore(request, team_, trashed)
+        return redirect("datasets_trash", team.slug)
+    return _restore(request, team, trashed)
 
 
 def _restore(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
@@ -111,32 +115,32 @@ def show_trashed(
 
 
 @require_GET
-def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request, team)
-    team_ = membership.team
-    dataset_ = get_any_dataset(team_, dataset_id)
-    if dataset_.trashed_at and (trashed := find_trashed(team_, dataset_id)):
-        return show_trashed(request, team_, trashed)
-    versions = versions_with_use(dataset_)
+@look_up(get_membership, dataset=get_any_dataset)
+def dataset(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
+    if dataset.trashed_at and (trashed := find_trashed(team, dataset.pk)):
+        return show_trashed(request, team, trashed)
+    versions = versions_with_use(dataset)
     version = choose_version(versions, request.GET.get("version"))
     form = RowFilterForm.read(version, request.GET)
     target = read_target(request.GET, version.num_rows, is_view=form.is_active)
     context: dict[str, object] = {
-        "team": team_,
-        "dataset": dataset_,
+        "team": team,
+        "dataset": dataset,
         "tab": "rows",
         "versions": versions,
         "version": version,
         "can_write": membership.can_write,
     }
     if target.chosen is not None:
-        models = list_models(team_)
+        models = list_models(team)
         context |= {
             "opened": version.rows.filter(position=target.chosen).first(),
             "models": models,
             "model": next(iter(models), ""),
             "preview_url": reverse(
-                "dataset_prompt", args=[team_.slug, version.dataset_id]
+                "dataset_prompt", args=[team.slug, version.dataset_id]
             ),
         }
     if request.htmx.target == "row-drawer":
@@ -145,7 +149,7 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
     context |= {
         "form": form,
         "page": page,
-        "importing": find_open_import(dataset_),
+        "importing": find_open_import(dataset),
         "rule": suggest_rule([row.as_row() for row in page.rows[:LOOKED_AT]]),
         "left_out": Refusals.from_json(
             {"groups": version.left_out, "count": version.num_left_out}
@@ -158,13 +162,14 @@ def dataset(request: Request, team: str, dataset_id: int) -> HttpResponse:
 
 
 @require_GET
-def dataset_versions(request: Request, team: str, dataset_id: int) -> HttpResponse:
-    membership = get_membership(request, team)
-    dataset = get_dataset(membership.team, dataset_id)
+@look_up(get_membership, dataset=get_dataset)
+def dataset_versions(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
     versions = versions_with_use(dataset)
-    uses, parents = list_uses(dataset), find_parents(membership.team, versions)
+    uses, parents = list_uses(dataset), find_parents(team, versions)
     context = {
-        "team": membership.team,
+        "team": team,
         "dataset": dataset,
         "tab": "versions",
         "versions": versions,
@@ -183,9 +188,11 @@ def dataset_versions(request: Request, team: str, dataset_id: int) -> HttpRespon
 
 
 @require_GET
-def dataset_download(request: Request, team: str, dataset_id: int) -> HttpResponseBase:
+@look_up(get_membership, dataset=get_any_dataset)
+def dataset_download(
+    request: Request, team: Team, dataset: Dataset
+) -> HttpResponseBase:
     """Send a version's rows; also from the trash, to keep a copy before deleting."""
-    dataset = get_any_dataset(get_team(request, team), dataset_id)
     version = choose_version(versions_with_use(dataset), request.GET.get("version"))
     version.dataset = dataset  # avoids a query
     suffix = request.GET.get("format") or "jsonl"
@@ -195,26 +202,25 @@ def dataset_download(request: Request, team: str, dataset_id: int) -> HttpRespon
         check_rows(version)
     except RowsMissing as error:
         messages.error(request, str(error))
-        return redirect("dataset", team, dataset.pk)
+        return redirect("dataset", team.slug, dataset.pk)
     return mark_for_spreadsheets(send_rows(version, suffix))
 
 
 @require_GET
-def datasets(request: Request, team: str) -> HttpResponse:
-    membership = get_membership(request, team)
-    team_ = membership.team
+@look_up(get_membership)
+def datasets(request: Request, membership: Membership, team: Team) -> HttpResponse:
     text = request.GET.get("q", "").replace("\x00", "").strip()[:200]
-    page = Paginator(list_datasets(team_, text), DATASETS_PER_PAGE).get_page(
+    page = Paginator(list_datasets(team, text), DATASETS_PER_PAGE).get_page(
         request.GET.get("page")
     )
     describe_unknown(page.object_list)
     context = {
-        "team": team_,
+        "team": team,
         "page": page,
         "text": text,
         "form": UploadForm(),
-        "waiting": [] if text or page.number > 1 else list_waiting(team_),
-        "num_trashed": team_.datasets.filter(trashed_at__isnull=False).count(),
+        "waiting": [] if text or page.number > 1 else list_waiting(team),
+        "num_trashed": team.datasets.filter(trashed_at__isnull=False).count(),
         "can_write": membership.can_write,
     }
     return render(request, "datasets/list.html", context)

@@ -19,8 +19,13 @@ from django.views.decorators.http import (
 )
 from django_htmx.http import HttpResponseClientRedirect
 
-from dashboard.accounts.access import get_membership_for, get_team, get_writable_team
-from dashboard.accounts.models import Team
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.completions.annotations import has_annotations
 from dashboard.completions.search.indexing import count_completions
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
@@ -58,21 +63,20 @@ MEASURED_ROWS = 200  # of which a file's size is estimated
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_imports(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership_for)
+def run_imports(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """Receive files; without scripts they come with the form."""
     problem = ""
     if request.method == "POST":
-        team_ = get_writable_team(request, team)
         try:
-            return redirect("run_import", team_.slug, _begin(request, team_).pk)
+            return redirect("run_import", team.slug, _begin(request, team).pk)
         except ValueError as error:
             problem = str(error)
-    membership = get_membership_for(request, team)
-    counted = RunImport.objects.filter(team=membership.team, run=None).annotate(
+    counted = RunImport.objects.filter(team=team, run=None).annotate(
         num_files=Count("files"), num_bytes=Sum("files__num_bytes")
     )
     context = {
-        "team": membership.team,
+        "team": team,
         "can_write": membership.can_write,
         "problem": problem,
         "imports": counted.select_related("created_by", "job").order_by("-pk"),
@@ -117,19 +121,19 @@ def get_import(team: Team, import_id: int) -> RunImport:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
+@look_up(get_membership_for)
+def run_import(request: Request, team: Team, import_id: int) -> HttpResponse:
     """Show the contents of the files; POST reads them, creates the run or discards
     them.
     """
     if request.method == "POST":
-        team_ = get_writable_team(request, team)
-        import_ = get_import(team_, import_id)
+        import_ = get_import(team, import_id)
         if "discard" in request.POST:
             if import_.is_open:
                 messages.error(request, "The import is running. Stop it first.")
-                return redirect("run_import", import_.team.slug, import_.pk)
+                return redirect("run_import", team.slug, import_.pk)
             discard(import_)
-            return redirect("run_imports", import_.team.slug)
+            return redirect("run_imports", team.slug)
         if "stop" in request.POST and not cancel(import_.job):
             messages.info(request, "The import had already ended.")
         if "read" in request.POST:
@@ -139,11 +143,10 @@ def run_import(request: Request, team: str, import_id: int) -> HttpResponse:
             if not form.is_valid():
                 return _show(request, import_, form, status=422)
             jobs.start(import_, RunImport.MAKE, choices=form.choices)
-        return redirect("run_import", team_.slug, import_.pk)
-    team_ = get_team(request, team)
+        return redirect("run_import", team.slug, import_.pk)
     # Also here, because the lost worker may be the one that reaps jobs.
-    reap_of(get_import(team_, import_id))
-    import_ = get_import(team_, import_id)
+    reap_of(get_import(team, import_id))
+    import_ = get_import(team, import_id)
     if import_.run_id and import_.state == JobState.DONE:
         address = resolve_url("run", import_.team.slug, import_.run_id)
         is_part = bool(getattr(request, "htmx", False))
@@ -220,10 +223,9 @@ TITLES = {
 
 
 @require_safe
-def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def run_export(request: Request, team: Team, run: Run) -> HttpResponse:
     """?what= and ?format= choose a file; ?download= leads to it."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
     form = SpanForm.read(request.GET)
     names = ["metrics", "completions"]
     names += [] if run.is_imported else ["settings"]
@@ -236,7 +238,7 @@ def run_export(request: Request, team: str, run_id: int) -> HttpResponse:
         return redirect(_address(run, what, chosen) + form.query)
     span = form.span if form.is_valid() else Span()
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "export",
         "form": form,
@@ -290,11 +292,9 @@ def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:
 
 
 @require_safe
-def run_export_file(
-    request: Request, team: str, run_id: str, file: str
-) -> HttpResponseBase:
+@look_up(get_membership, run=lambda team, run_id: get_run(team, int(run_id)))
+def run_export_file(request: Request, run: Run, file: str) -> HttpResponseBase:
     """Sent while it is read, so that nothing is held but a part of it."""
-    run = get_run(get_team(request, team), int(run_id))
     form = SpanForm.read(request.GET)
     if not form.is_valid():
         return HttpResponse(
@@ -315,8 +315,9 @@ class FileForm(forms.Form):
 
 
 @require_POST
-def run_import_files(request: Request, team: str, import_id: int) -> JsonResponse:
-    import_ = get_import(get_writable_team(request, team), import_id)
+@look_up(get_writing_membership)
+def run_import_files(request: Request, team: Team, import_id: int) -> JsonResponse:
+    import_ = get_import(team, import_id)
     form = FileForm(request.POST)
     if not form.is_valid():
         return refuse_form(form)
@@ -327,12 +328,12 @@ def run_import_files(request: Request, team: str, import_id: int) -> JsonRespons
 
 
 @require_http_methods(["GET", "POST"])
+@look_up(get_membership_for)
 def run_import_parts(
-    request: Request, team: str, import_id: int, file_id: int
+    request: Request, team: Team, import_id: int, file_id: int
 ) -> JsonResponse:
     is_post = request.method == "POST"
-    team_ = (get_writable_team if is_post else get_team)(request, team)
-    file = get_import(team_, import_id).files.filter(pk=file_id).first()
+    file = get_import(team, import_id).files.filter(pk=file_id).first()
     if file is None:
         raise Http404("File not found.")
     if not is_post:

@@ -15,8 +15,12 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from dashboard.accounts.access import get_membership_for, get_team
-from dashboard.accounts.models import Membership
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.audit.jumps import explain
 from dashboard.completions.annotations import (
@@ -103,10 +107,9 @@ class Card:
 
 
 @require_safe
-def groups(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership_for, run=get_run)
+def groups(request: Request, membership: Membership, run: Run) -> HttpResponse:
     """Show a step's groups, the first of them open."""
-    membership = get_membership_for(request, team)
-    run = get_run(membership.team, run_id)
     form = GroupFilterForm.read(request.GET)
     view = GroupViewForm.of_step(request.GET)
     requested = form.value("step")
@@ -125,18 +128,22 @@ def groups(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
+@look_up(get_membership_for, run=get_run)
 def group(
-    request: Request, team: str, run_id: int, step: int, prompt: int
+    request: Request,
+    membership: Membership,
+    team: Team,
+    run: Run,
+    step: int,
+    prompt: int,
 ) -> HttpResponse:
     """Show the page with one group open; only that group for a link of the list."""
-    membership = get_membership_for(request, team)
-    run = get_run(membership.team, run_id)
     group_ = get_group(run, step, prompt, with_texts=True)
     view = GroupViewForm.read(request.GET)
     context = _describe_group(membership, run, group_, view)
     if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
         context |= {"is_part": True, "is_open": True}
-        context |= {"team": membership.team, "run": run, "view": view}
+        context |= {"team": team, "run": run, "view": view}
         return _vary(render(request, "completions/group.html", context))
     context |= {"is_open": True, "requested": step, "step": step, "newest_step": 0}
     if step_page := _find_step(run, step, view, at=prompt):
@@ -398,11 +405,9 @@ def _heads(view: GroupViewForm) -> list[dict[str, str]]:
 
 
 @require_safe
-def group_tokens(
-    request: Request, team: str, run_id: int, step: int, prompt: int
-) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def group_tokens(request: Request, run: Run, step: int, prompt: int) -> HttpResponse:
     """Token values of the group's completions."""
-    run = get_run(get_team(request, team), run_id)
     completions = read_tokens(get_group(run, step, prompt))
     if completions is None:
         return JsonResponse({"error": which_are_kept(run)}, status=404)
@@ -410,13 +415,12 @@ def group_tokens(
 
 
 @require_safe
-def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
+@look_up(get_membership, run=get_run)
+def reward_log(request: Request, team: Team, run: Run) -> HttpResponse:
     form = RewardLogForm.of_rules(request.GET, rule_names(run))
     page = find_page(find_notes(run, form), form.value("page"))
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "reward-log",
         "form": form,
@@ -428,16 +432,15 @@ def reward_log(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def samples(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def samples(request: Request, team: Team, run: Run) -> HttpResponse:
     """Show a part of the overview; ?step=&group= are in the page's address."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
     step = read_number(request.GET.get("step", ""))
     place = read_number(request.GET.get("group", "")) or 1
     sample = pick_sample(run, step, place=place)
     completions = [("Best", sample.best), ("Worst", sample.worst)] if sample else []
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "sample": sample,
         "is_chosen": step is not None,
@@ -455,9 +458,9 @@ def samples(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def signals(request: Request, team: str, run_id: int, chart: str) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def signals(request: Request, run: Run, chart: str) -> HttpResponse:
     """?first_step=&last_step= zoom in; ?rows= sorts the map's rows."""
-    run = get_run(get_team(request, team), run_id)
     if chart not in READERS:
         raise Http404(f"Unknown signal chart: {chart!r}.")
     form = SignalForm.read(request.GET)

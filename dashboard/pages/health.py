@@ -9,7 +9,12 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Team
 from dashboard.alerts.forms import ANY, FilterForm, MuteForm
 from dashboard.alerts.queries import (
     describe,
@@ -39,15 +44,14 @@ OPEN_ALERTS = "open-alerts"  # the part that is requested again
 
 
 @require_safe
-def run_health(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def run_health(request: Request, team: Team, run: Run) -> HttpResponse:
     """?state= and ?rule= select past alerts."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    context = {"team": team_, "run": run, "tab": "health", "most_open": PER_PAGE}
-    alerts = list_alerts(team_).filter(run=run)
-    form = FilterForm(request.GET or None, team=team_, state=ANY)
+    context = {"team": team, "run": run, "tab": "health", "most_open": PER_PAGE}
+    alerts = list_alerts(team).filter(run=run)
+    form = FilterForm(request.GET or None, team=team, state=ANY)
     if not form.is_bound:
-        form = FilterForm({"state": ANY}, team=team_, state=ANY)
+        form = FilterForm({"state": ANY}, team=team, state=ANY)
     page = Paginator(form.narrow(alerts), PER_PAGE).get_page(request.GET.get("page"))
     # Those on screen are both where nothing is filtered.
     listed = list(page.object_list)
@@ -82,15 +86,14 @@ def _is_narrowed(request: Request) -> bool:
 
 
 @require_safe
+@look_up(get_membership, run=get_run)
 def run_health_examples(
-    request: Request, team: str, run_id: int, signal: str
+    request: Request, team: Team, run: Run, signal: str
 ) -> HttpResponse:
     """Ten completions from before and after a change.
 
     Of a signal, of the verdict, or of the reward at ?at= or where it jumps.
     """
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
     around = finding = change = None
     at = AuditForm.read(request.GET).value("at")
     if signal == "reward":
@@ -102,7 +105,7 @@ def run_health_examples(
     if change is None and not (signal == "reward" and at):
         raise Http404(f"The audit of run {run.pk} has no change of {signal!r}.")
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "health",
         "signal": finding.signal if finding else None,
@@ -144,17 +147,16 @@ def _side(
 
 
 @require_GET
-def run_alerts_live(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def run_alerts_live(request: Request, run: Run) -> JsonResponse:
     """Return the alerts of the run's page, which asks when `alerts_seq` rises."""
-    run = get_run(get_team(request, team), run_id)
     return JsonResponse({"seq": run.alerts_seq, "alerts": describe_for_page(run)})
 
 
 @require_POST
-def run_alerts_mute(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_alerts_mute(request: Request, team: Team, run: Run) -> HttpResponse:
     form = MuteForm(request.POST)
     if form.is_valid():
         mute_run(run=run, user=request.user, until=form.until)
-    return redirect("run_health", team_.slug, run.id)
+    return redirect("run_health", team.slug, run.id)

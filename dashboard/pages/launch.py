@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.accounts.access import get_writable_team
+from dashboard.accounts.access import get_writing_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.datasets.token_preview import (
@@ -68,40 +68,40 @@ UNFINISHED = "Fix the form first: a preset can only store valid settings."
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_new(request: Request, team: str) -> HttpResponse:
-    team_ = get_writable_team(request, team)
+@look_up(get_writing_membership)
+def run_new(request: Request, team: Team) -> HttpResponse:
     if request.method != "POST":
-        return show_form(request, team_, prefill_draft(request.GET, team_))
+        return show_form(request, team, prefill_draft(request.GET, team))
     # Of a starter the form as it is shown first, in one click.
     is_starter = "starter" in request.POST
     form = (
-        prefill_draft(request.GET, team_)
+        prefill_draft(request.GET, team)
         if is_starter
-        else read_draft(request.POST, team_)
+        else read_draft(request.POST, team)
     )
     if form.unknown_start:  # such as a deleted checkpoint
         refused = form.unknown_start
-        return show_form(request, team_, form, refused=refused, status=422)
+        return show_form(request, team, form, refused=refused, status=422)
     launch = check_draft(form)
     if launch is None or (warn(launch) and request.POST.get("confirmed") != "on"):
-        return show_form(request, team_, form, status=422)
+        return show_form(request, team, form, status=422)
     sweep = SweepPlan.read(request.POST)
     sweep.plan(form)
     if sweep.problem:
-        return show_form(request, team_, form, refused=sweep.problem, status=422)
+        return show_form(request, team, form, refused=sweep.problem, status=422)
     start = form.start
     try:
         if not sweep.runs:
             run = launch_run(
                 launch,
-                team=team_,
+                team=team,
                 user=request.user,
                 cloned_from=start.run,
                 fork_of=start.fork,
             )
-            return redirect("run", team_.slug, run.pk)
+            return redirect("run", team.slug, run.pk)
         launched = launch_sweep(
-            team=team_,
+            team=team,
             user=request.user,
             name=form.name,
             launches=[planned.launch for planned in sweep.runs],
@@ -109,9 +109,9 @@ def run_new(request: Request, team: str) -> HttpResponse:
             fork_of=start.fork,
         )
     except ValueError as error:  # its dataset or checkpoint was deleted in the meantime
-        return show_form(request, team_, form, refused=str(error), status=422)
+        return show_form(request, team, form, refused=str(error), status=422)
     query = urlencode({"sweep": launched.pk})
-    return redirect(f"{reverse('runs', args=[team_.slug])}?{query}")
+    return redirect(f"{reverse('runs', args=[team.slug])}?{query}")
 
 
 def show_form(
@@ -164,14 +164,14 @@ def show_form(
 
 
 @require_POST
-def run_new_summary(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_summary(request: Request, team: Team) -> HttpResponse:
     """Show the estimate for the form as filled in; change nothing."""
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     summary, problems = summarize(form), form.problems
     general = {"": problems.general} if problems.general else {}
     context = {
-        "team": team_,
+        "team": team,
         "form": form,
         "summary": summary,
         "problems": problems.by_field | general,
@@ -181,34 +181,34 @@ def run_new_summary(request: Request, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_start(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_start(request: Request, team: Team) -> HttpResponse:
     """Show the settings' origin after another model, dataset or preset was chosen.
 
     The page takes over the values of fields that the user did not change.
     """
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     if form.start.key == RECOMMENDED:
         form.recommend()
     else:
         form.load(form.start)
     form.fit_rows()
-    context = {"team": team_, **describe_start(form)}
+    context = {"team": team, **describe_start(form)}
     return render(request, "runs/launch_start.html", context)
 
 
 @require_POST
-def run_new_recipe(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_recipe(request: Request, team: Team) -> HttpResponse:
     """Save the reward of a preset as a recipe of the team, and choose it."""
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     start = form.start
     if start.recipe is None:
         raise Http404("This preset has no reward.")
     try:
         version = save_recipe_version(
-            team=team_,
-            name=free_name(team_, f"{start.name} reward"),
+            team=team,
+            name=free_name(team, f"{start.name} reward"),
             recipe=Recipe.model_validate(start.recipe),
             user=request.user,
             description=f"The reward of {start.title}.",
@@ -217,24 +217,24 @@ def run_new_recipe(request: Request, team: str) -> HttpResponse:
         messages.error(request, str(error))
     else:
         messages.success(request, f"Saved as {version}.")
-        form.choices = choices_of(team_)
+        form.choices = choices_of(team)
         form.recipe, form.chosen = str(version.pk), form.chosen | {"recipe"}
-    return show_form(request, team_, form)
+    return show_form(request, team, form)
 
 
 @require_POST
-def preset_save(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def preset_save(request: Request, team: Team) -> HttpResponse:
     """Save the settings of the form as a preset, and start from it."""
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     launch = check_draft(form)
     if launch is None:
-        return show_form(request, team_, form, preset_problem=UNFINISHED, status=422)
+        return show_form(request, team, form, preset_problem=UNFINISHED, status=422)
     name, start = request.POST.get("preset_name", ""), form.start.team_preset
     is_of_start = start is not None and start.name == name.strip()
     try:
         preset = save_preset(
-            team=team_,
+            team=team,
             user=request.user,
             name=name,
             config=launch.config,
@@ -246,12 +246,12 @@ def preset_save(request: Request, team: str) -> HttpResponse:
             base=request.POST.get("preset_version", "") if is_of_start else "",
         )
     except EditConflict as conflict:
-        return _show_both(request, team_, form, conflict)
+        return _show_both(request, team, form, conflict)
     except ValueError as error:
-        return show_form(request, team_, form, preset_problem=str(error), status=422)
+        return show_form(request, team, form, preset_problem=str(error), status=422)
     messages.success(request, f"Saved preset {preset.name}.")
     query = form.own_choices | {"preset": f"team:{preset.pk}"}
-    return redirect(f"{reverse('run_new', args=[team_.slug])}?{urlencode(query)}")
+    return redirect(f"{reverse('run_new', args=[team.slug])}?{urlencode(query)}")
 
 
 def _show_both(
@@ -276,14 +276,14 @@ def _show_both(
 
 
 @require_POST
-def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
+@look_up(get_writing_membership)
+def preset_change(request: Request, team: Team, pk: int) -> HttpResponse:
     """Rename it, or delete it. A script keeps what was typed into the form."""
-    team_ = get_writable_team(request, team)
-    preset = get_team_preset(team_, pk)
+    preset = get_team_preset(team, pk)
     if request.POST.get("action") == "delete":
         delete_preset(preset=preset, user=request.user)
         messages.success(request, f"Deleted preset {preset.name}.")
-        return _show_changed(request, team_, RECOMMENDED)
+        return _show_changed(request, team, RECOMMENDED)
     before, name = preset.name, request.POST.get("new_name", "")
     base = request.POST.get(BASE, "")
     try:
@@ -295,10 +295,10 @@ def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
                 request,
                 conflict,
                 what=f"the preset {preset.name}",
-                back=_address(team_, f"team:{pk}"),
+                back=_address(team, f"team:{pk}"),
                 labels={"new_name": "Name"},
-                team=team_,
-                saved=last_entry(team_, preset, "preset.renamed"),
+                team=team,
+                saved=last_entry(team, preset, "preset.renamed"),
             )
         messages.error(
             request,
@@ -309,7 +309,7 @@ def preset_change(request: Request, team: str, pk: int) -> HttpResponse:
         messages.error(request, str(error))
     else:
         messages.success(request, f"Renamed preset {before} to {preset.name}.")
-    return _show_changed(request, team_, f"team:{pk}")
+    return _show_changed(request, team, f"team:{pk}")
 
 
 def _show_changed(request: Request, team: Team, key: str) -> HttpResponse:
@@ -324,33 +324,33 @@ def _address(team: Team, key: str) -> str:
 
 
 @require_POST
-def run_new_sets(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_sets(request: Request, team: Team) -> HttpResponse:
     """Show evaluation sets with one more or less. Without an action, only their
     notes, so that no field is replaced while it is edited."""
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     action = request.POST.get("eval_action", "")
     version = form.dataset_version
     form.eval_sets = change_sets(form.eval_sets, version, form.choices, action)
     context = {
-        "team": team_,
+        "team": team,
         "form": form,
         "section": describe_sets(form.eval_sets, version, action),
-        "sets_url": reverse("run_new_sets", args=[team_.slug]),
+        "sets_url": reverse("run_new_sets", args=[team.slug]),
     }
     template = "launch_sets" if action else "launch_sets_notes"
     return render(request, f"runs/{template}.html", context)
 
 
 @require_POST
-def run_new_prompt(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_prompt(request: Request, team: Team) -> HttpResponse:
     """Show a row of the chosen dataset as the model reads it."""
-    team_ = get_writable_team(request, team)
-    choices = choices_of(team_)
+    choices = choices_of(team)
     form = LaunchDraft.from_form(request.POST, choices, default_start())
     context = {
-        "preview": _preview(team_, form, read_row(request.POST)),
-        "preview_url": reverse("run_new_prompt", args=[team_.slug]),
+        "preview": _preview(team, form, read_row(request.POST)),
+        "preview_url": reverse("run_new_prompt", args=[team.slug]),
         "preview_form": "#launch-form",
     }
     return render(request, "datasets/prompt_preview.html", context)
@@ -373,9 +373,10 @@ def _preview(team: Team, form: LaunchDraft, row: int) -> Preview:
 
 
 @require_POST
-def run_new_toml(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_toml(request: Request, team: Team) -> HttpResponse:
     """Write the form as filled in as the engine's TOML; change nothing."""
-    form = read_draft(request.POST, get_writable_team(request, team))
+    form = read_draft(request.POST, team)
     try:
         return HttpResponse(write_form(form), content_type=PLAIN)
     except ValueError as error:
@@ -383,31 +384,31 @@ def run_new_toml(request: Request, team: str) -> HttpResponse:
 
 
 @require_POST
-def run_new_from_toml(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_from_toml(request: Request, team: Team) -> HttpResponse:
     """Show the form with the TOML applied; on errors, the TOML again."""
-    team_ = get_writable_team(request, team)
-    form, text = read_draft(request.POST, team_), request.POST.get("toml", "")
+    form, text = read_draft(request.POST, team), request.POST.get("toml", "")
     draft = apply_toml(form, text)
     if draft.unknown_recipes and request.POST.get("saves_rewards"):
         for spec in draft.unknown_recipes.values():
             save_recipe_version(
-                team=team_,
-                name=free_name(team_, "Reward from TOML"),
+                team=team,
+                name=free_name(team, "Reward from TOML"),
                 recipe=Recipe.model_validate(spec),
                 user=request.user,
                 description="Read from the TOML of a launch form.",
             )
-        form.choices = choices_of(team_)
+        form.choices = choices_of(team)
         draft = apply_toml(form, text)
     status = 422 if draft.problems else 200
-    return show_form(request, team_, form, toml=draft, status=status)
+    return show_form(request, team, form, toml=draft, status=status)
 
 
 @require_POST
-def run_new_plan(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def run_new_plan(request: Request, team: Team) -> HttpResponse:
     """Show the runs that the form would launch; change nothing."""
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     check_draft(form)
     context = describe_sweep(request.POST, form)
     context |= {"form": form, "is_live": True}

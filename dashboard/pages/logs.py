@@ -10,7 +10,8 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership, look_up
+from dashboard.accounts.models import Team
 from dashboard.pages.requests import Request, read_id
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -29,12 +30,11 @@ MAX_DIGITS = 15
 
 
 @require_safe
-def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
+@look_up(get_membership, run=get_run)
+def run_logs(request: Request, team: Team, run: Run) -> HttpResponse:
     source = find_source(run, request.GET)
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "logs",
         "attempts": run.attempts.order_by("number"),
@@ -46,16 +46,16 @@ def run_logs(request: Request, team: str, run_id: int) -> HttpResponse:
 
 
 @require_safe
-def log_part(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def log_part(request: Request, run: Run) -> JsonResponse:
     """?after=<byte> or ?before=<byte> with &mark=, ?line=, or the end."""
-    run = get_run(get_team(request, team), run_id)
     return _respond(request, run, _read_part)
 
 
 @require_safe
-def log_line(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def log_line(request: Request, run: Run) -> JsonResponse:
     """?at=<byte>: the whole line that begins there."""
-    run = get_run(get_team(request, team), run_id)
     return _respond(
         request,
         run,
@@ -66,15 +66,15 @@ def log_line(request: Request, team: str, run_id: int) -> JsonResponse:
 
 
 @require_safe
-def log_search(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def log_search(request: Request, run: Run) -> JsonResponse:
     """?q=&regex=1&case=1&first=<of the matches to list>"""
-    run = get_run(get_team(request, team), run_id)
     return _respond(request, run, _search)
 
 
 @require_safe
-def download_log(request: Request, team: str, run_id: int) -> Streamed:
-    run = get_run(get_team(request, team), run_id)
+@look_up(get_membership, run=get_run)
+def download_log(request: Request, run: Run) -> Streamed:
     source = find_source(run, request.GET)
     if source is None or not source.path.is_file():
         raise Http404("This log is empty so far.")

@@ -12,7 +12,12 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.analysis.probes.checkpoint_tests import (
     CheckpointTestForm,
@@ -40,6 +45,7 @@ from dashboard.runs.launch.draft import read_draft
 from dashboard.runs.launch.fit import estimate_memory
 from dashboard.runs.launch.launching import check_draft
 from dashboard.runs.launch.verdict import verdict_of
+from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from trainer.config import RunConfig
 
@@ -47,15 +53,15 @@ RANDOM = "random"  # in place of a row's number
 
 
 @require_GET
-def probes(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
+@look_up(get_membership)
+def probes(request: Request, team: Team) -> HttpResponse:
     listed = [
-        (probe, verdict_of(probe.config, probe.metrics)) for probe in list_probes(team_)
+        (probe, verdict_of(probe.config, probe.metrics)) for probe in list_probes(team)
     ]
     context = {
-        "team": team_,
+        "team": team,
         "listed": listed,
-        "num_probes": team_.probes.count(),
+        "num_probes": team.probes.count(),
         "kept_days": KEPT.days,
         "most_kept": MOST_KEPT,
     }
@@ -63,58 +69,55 @@ def probes(request: Request, team: str) -> HttpResponse:
 
 
 @require_GET
-def probe(request: Request, team: str, probe_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    probe_ = get_probe(team_, probe_id)
-    if probe_.checkpoint is not None:
-        path = reverse("run_try", args=[team_.slug, probe_.checkpoint.run_id])
-        return redirect(f"{path}?probe={probe_.pk}")
-    context = _context(team_, probe_)
+@look_up(get_membership, probe=get_probe)
+def probe(request: Request, team: Team, probe: Probe) -> HttpResponse:
+    if probe.checkpoint is not None:
+        path = reverse("run_try", args=[team.slug, probe.checkpoint.run_id])
+        return redirect(f"{path}?probe={probe.pk}")
+    context = _context(team, probe)
     return render(request, "probes/probe.html", context)
 
 
 @require_GET
-def probe_progress(request: Request, team: str, probe_id: int) -> HttpResponse:
+@look_up(get_membership, probe=get_probe)
+def probe_progress(request: Request, team: Team, probe: Probe) -> HttpResponse:
     """Show the part that changes; requested every second while it does."""
-    team_ = get_team(request, team)
-    probe_ = get_probe(team_, probe_id)
     is_short = request.GET.get("short") == "1"
     if is_short:
-        waits = waiting_reason(probe_)
-        context = {"team": team_, "probe": probe_, "waits": waits, "is_asked": True}
+        waits = waiting_reason(probe)
+        context = {"team": team, "probe": probe, "waits": waits, "is_asked": True}
         return render(request, "probes/progress.html", context)
-    context = _context(team_, probe_)
+    context = _context(team, probe)
     return render(request, f"probes/{context['body']}", context)
 
 
 @require_POST
-def probe_stop(request: Request, team: str, probe_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    request_stop(probe=get_probe(team_, probe_id), user=request.user)
-    return redirect("probe", team_.slug, probe_id)
+@look_up(get_writing_membership)
+def probe_stop(request: Request, team: Team, probe_id: int) -> HttpResponse:
+    request_stop(probe=get_probe(team, probe_id), user=request.user)
+    return redirect("probe", team.slug, probe_id)
 
 
 @require_POST
-def probe_launch(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def probe_launch(request: Request, team: Team) -> HttpResponse:
     """Probe what a launch form asks for, before it is launched."""
-    team_ = get_writable_team(request, team)
-    form = read_draft(request.POST, team_)
+    form = read_draft(request.POST, team)
     launch = check_draft(form)
     if launch is None:
-        return show_form(request, team_, form, status=422)
+        return show_form(request, team, form, status=422)
     try:
-        begun = probe_launched(team_, request.user, launch)
+        begun = probe_launched(team, request.user, launch)
     except ValueError as error:
-        return show_form(request, team_, form, refused=str(error), status=422)
-    return redirect("probe", team_.slug, begun.pk)
+        return show_form(request, team, form, refused=str(error), status=422)
+    return redirect("probe", team.slug, begun.pk)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership_for, run=get_run)
+def run_try(request: Request, team: Team, run: Run) -> HttpResponse:
     """Try a prompt on a checkpoint and its base model; ?probe= shows completions."""
     is_sent = request.method == "POST"
-    team_ = get_writable_team(request, team) if is_sent else get_team(request, team)
-    run = get_run(team_, run_id)
     version = tested_version(run)
     fields: Mapping[str, Any] = request.POST if is_sent else request.GET
     if fields.get("row") == RANDOM:
@@ -136,14 +139,14 @@ def run_try(request: Request, team: str, run_id: int) -> HttpResponse:
         else:
             return redirect(f"{request.path}?probe={begun.pk}")
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "checkpoints",
         "form": form,
         "refused": refused,
         "tests": list_tests(run),
         "wait": "" if probe and probe.is_open else describe_wait(),
-        **(_context(team_, probe) if probe else {}),
+        **(_context(team, probe) if probe else {}),
     }
     status = 422 if is_sent else 200
     return render(request, "probes/try.html", context, status=status)

@@ -10,7 +10,12 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from dashboard.accounts.access import get_membership_for, get_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_membership_for,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.completions.groups import read_completions_of
 from dashboard.completions.learning_curve import describe, draw_curves, make_points
 from dashboard.completions.models import Group
@@ -40,13 +45,13 @@ MAX_RUNS = 100
 
 
 @require_safe
-def prompts_of_runs(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def prompts_of_runs(request: Request, team: Team) -> HttpResponse:
     """Choose a run to create a dataset from its prompts."""
-    team_ = get_team(request, team)
     sampled = Exists(Group.objects.filter(run=OuterRef("pk")))
-    runs = Run.objects.kept().filter(sampled, team=team_)
+    runs = Run.objects.kept().filter(sampled, team=team)
     context = {
-        "team": team_,
+        "team": team,
         "runs": runs.select_related(*RELATED).order_by("-pk")[:MAX_RUNS],
         "num_runs": runs.count(),
     }
@@ -54,18 +59,19 @@ def prompts_of_runs(request: Request, team: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership_for, run=get_run)
+def run_prompts(
+    request: Request, membership: Membership, team: Team, run: Run
+) -> HttpResponse:
     """List a run's prompts with pass rates, filtered and sorted by the URL."""
     is_post = request.method == "POST"
-    membership = get_membership_for(request, team)
-    run = get_run(membership.team, run_id)
     if run.dataset_version:
-        run.dataset_version.dataset.team = membership.team  # saves a query
+        run.dataset_version.dataset.team = team  # saves a query
     form = PromptFilterForm.read(request.GET)
     matches = find_prompts(run, form)
     which = form.value("which")
     target = TargetForm(
-        membership.team,
+        team,
         name=f"{run.name[:60]} {CLASS_WORDS.get(which, which)}",
         data=request.POST if is_post else None,
     )
@@ -82,7 +88,7 @@ def run_prompts(request: Request, team: str, run_id: int) -> HttpResponse:
         if job:
             return follow(request, job)
     context = {
-        "team": membership.team,
+        "team": team,
         "run": run,
         "tab": "prompts",
         "form": form,
@@ -150,16 +156,15 @@ def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
 
 
 @require_safe
-def run_prompt(request: Request, team: str, run_id: int, prompt: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def run_prompt(request: Request, team: Team, run: Run, prompt: int) -> HttpResponse:
     """Show a prompt's learning curve, and all its completions."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
     form = PromptViewForm.read(request.GET)
     newest = newest_group(run, prompt)
     learned = _learning(run, prompt, form)
     row = learned["line"].row if learned else None
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "prompts",
         "prompt": prompt,

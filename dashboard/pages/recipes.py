@@ -16,7 +16,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.pages.requests import Request, choose_version, read_id, read_number
@@ -83,11 +83,11 @@ class NewRecipeForm(forms.Form):
 
 
 @require_GET
-def rewards(request: Request, team: str) -> HttpResponse:
-    team_ = get_team(request, team)
+@look_up(get_membership)
+def rewards(request: Request, team: Team) -> HttpResponse:
     newest = (
         Run.objects.kept()
-        .filter(team=team_, last_step__gt=0, recipe_version__isnull=False)
+        .filter(team=team, last_step__gt=0, recipe_version__isnull=False)
         .order_by("recipe_version__recipe_id", "-id")
         .distinct("recipe_version__recipe_id")
         .annotate(last_reward=LAST_REWARD)
@@ -101,11 +101,11 @@ def rewards(request: Request, team: str) -> HttpResponse:
             write_formula(Recipe.model_validate(version.spec)),
             last_runs.get(recipe.pk),
         )
-        for recipe in list_recipes(team_)
+        for recipe in list_recipes(team)
         for version in recipe.versions.all()  # prefetched: the newest alone
     ]
     context = {
-        "team": team_,
+        "team": team,
         "recipes": recipes,
         "templates": () if recipes else offered_templates(),
         "tab": "rewards",
@@ -114,15 +114,14 @@ def rewards(request: Request, team: str) -> HttpResponse:
 
 
 @require_GET
-def reward(request: Request, team: str, recipe_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    recipe = get_recipe(team_, recipe_id)
+@look_up(get_membership, recipe=get_recipe)
+def reward(request: Request, team: Team, recipe: RewardRecipe) -> HttpResponse:
     versions = versions_with_use(recipe)
     version = choose_version(versions, request.GET.get("version"))
     spec = Recipe.model_validate(version.spec)
-    runs = Run.objects.kept().filter(team=team_, recipe_version__recipe=recipe)
+    runs = Run.objects.kept().filter(team=team, recipe_version__recipe=recipe)
     context = {
-        "team": team_,
+        "team": team,
         "recipe": recipe,
         "versions": [
             (item, write_formula(Recipe.model_validate(item.spec))) for item in versions
@@ -148,24 +147,23 @@ def reward(request: Request, team: str, recipe_id: int) -> HttpResponse:
 
 
 @require_GET
-def reward_gallery(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def reward_gallery(request: Request) -> HttpResponse:
     """The rules with examples."""
-    get_team(request, team)
-    context = {"categories": offered_rules()}
-    return render(request, "rewards/gallery.html", context)
+    return render(request, "rewards/gallery.html", {"categories": offered_rules()})
 
 
 @require_POST
-def reward_check(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def reward_check(request: Request, team: Team) -> HttpResponse:
     """The effects of a changed field: errors, formula, JSON.
 
     Of the name, only whether it is still refused: the JSON may be incomplete.
     """
-    team_ = get_team(request, team)
     draft = RecipeDraft.posted(request.POST)
     draft.validate()
-    context = {"team": team_, "is_swap": True, **derived_context(draft)}
-    context |= refusal_context(request, team_, draft)
+    context = {"team": team, "is_swap": True, **derived_context(draft)}
+    context |= refusal_context(request, team, draft)
     if request.POST.get("action") == "refusal":
         return render(request, "rewards/refusal_swapped.html", context)
     return render(request, "rewards/editor_checked.html", context)
@@ -186,20 +184,20 @@ def refusal_context(request: Request, team: Team, draft: RecipeDraft) -> dict[st
 
 
 @require_GET
-def recipe_findings(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def recipe_findings(request: Request, team: Team) -> HttpResponse:
     """What a launch form says of a saved recipe on a dataset's rows, both by ID."""
-    team_ = get_team(request, team)
     recipe = RecipeVersion.objects.filter(
-        recipe__team=team_, pk=read_id(request.GET.get("recipe")) or 0
+        recipe__team=team, pk=read_id(request.GET.get("recipe")) or 0
     ).first()
     version = DatasetVersion.objects.filter(
-        dataset__team=team_, pk=read_id(request.GET.get("dataset")) or 0
+        dataset__team=team, pk=read_id(request.GET.get("dataset")) or 0
     ).first()
     findings = []
     if recipe and version:
         findings = check_rows(Recipe.model_validate(recipe.spec), version)
     context = {
-        "team": team_,
+        "team": team,
         "findings": findings,
         "recipe": recipe,
         "version": version,

@@ -18,7 +18,11 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.analysis.reports import rendering
 from dashboard.analysis.reports.block_options import InsertForm
@@ -46,32 +50,31 @@ _public_slots = BoundedSemaphore(2)
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def report_new(request: Request, team: str) -> HttpResponse:
-    team_ = get_writable_team(request, team)
+@look_up(get_writing_membership)
+def report_new(request: Request, team: Team) -> HttpResponse:
     if request.method != "POST":
-        return _page(request, team_, None, {"title": "", "text": "", "number": 0})
+        return _page(request, team, None, {"title": "", "text": "", "number": 0})
     form = _read(request)
     try:
         report = create_report(
-            team=team_,
+            team=team,
             user=request.user,
             title=form["title"],
             text=form["text"],
             hosts=own_hosts(request),
         )
     except ValueError as error:
-        return _page(request, team_, None, form, refusal=str(error), status=400)
-    return redirect("report", team, report.pk)
+        return _page(request, team, None, form, refusal=str(error), status=400)
+    return redirect("report", team.slug, report.pk)
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def report_edit(request: Request, team: str, report_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    report = get_report(team_, report_id)
+@look_up(get_writing_membership, report=get_report)
+def report_edit(request: Request, team: Team, report: Report) -> HttpResponse:
     if request.method != "POST":
         saved = {"title": report.title, "text": report.text, "number": report.number}
-        return _page(request, team_, report, saved)
+        return _page(request, team, report, saved)
     form = _read(request)
     try:
         save_report(
@@ -83,21 +86,21 @@ def report_edit(request: Request, team: str, report_id: int) -> HttpResponse:
             hosts=own_hosts(request),
         )
     except EditConflict as conflict:
-        newest = get_report(team_, report_id)
+        newest = get_report(team, report.pk)
         theirs = f"{newest.title}\n\n{newest.text}"
         mine = f"{form['title']}\n\n{form['text']}".replace("\r\n", "\n").rstrip()
         saved = {"saved_by": newest.saved_by, "saved_at": newest.saved_at}
         return _page(
             request,
-            team_,
+            team,
             newest,
             form | {"number": conflict.version},
             conflict=saved | compare_texts(theirs, mine),
             status=409,
         )
     except ValueError as error:
-        return _page(request, team_, report, form, refusal=str(error), status=400)
-    return redirect("report", team, report.pk)
+        return _page(request, team, report, form, refusal=str(error), status=400)
+    return redirect("report", team.slug, report.pk)
 
 
 def _read(request: Request) -> dict[str, Any]:
@@ -142,34 +145,35 @@ def _preview(
 
 @never_cache
 @require_POST
-def report_preview(request: Request, team: str) -> HttpResponse:
+@look_up(get_writing_membership)
+def report_preview(request: Request, team: Team) -> HttpResponse:
     """Show how the text would be read, and store nothing."""
-    team_ = get_writable_team(request, team)
     form = _read(request)
     report_id = read_id(request.POST.get("report"))
-    report = None if report_id is None else get_report(team_, report_id)
-    context = {"team": team_, "report": report, "refusal": ""}
+    report = None if report_id is None else get_report(team, report_id)
+    context = {"team": team, "report": report, "refusal": ""}
     try:
         check("Preview", form["text"])
     except ValueError as error:
         context["refusal"] = str(error)
-    parts = _preview(request, team_, report, form["text"])
+    parts = _preview(request, team, report, form["text"])
     return render(request, "reports/preview.html", {**context, "parts": parts})
 
 
 @require_safe
-def report_insert(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def report_insert(request: Request, team: Team) -> HttpResponse:
     """Offer choices for a block, and show the line that they make."""
-    team_ = get_team(request, team)
     form = InsertForm.read(request.GET)
-    insert = offer(team_, form, request.GET.getlist("runs"))
-    return render(request, "reports/insert.html", {"team": team_, "insert": insert})
+    insert = offer(team, form, request.GET.getlist("runs"))
+    return render(request, "reports/insert.html", {"team": team, "insert": insert})
 
 
 @never_cache
 @require_safe
-def report_export(request: Request, team: str, report_id: int) -> HttpResponse:
-    return html_of(request, get_report(get_team(request, team), report_id))
+@look_up(get_membership, report=get_report)
+def report_export(request: Request, report: Report) -> HttpResponse:
+    return html_of(request, report)
 
 
 # The public page of a report, without links into the team.

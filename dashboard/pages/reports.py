@@ -11,8 +11,12 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_membership_for, get_writable_team
-from dashboard.accounts.models import Membership
+from dashboard.accounts.access import (
+    get_membership_for,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.analysis.reports.block_options import list_blocks
 from dashboard.analysis.reports.document import Shown, show_one, show_report
 from dashboard.analysis.reports.models import Report, ReportVersion
@@ -35,10 +39,9 @@ from dashboard.web.edits import BASE, EditConflict, list_changes
 
 @never_cache
 @require_safe
-def report(request: Request, team: str, report_id: int) -> HttpResponse:
-    membership = get_membership_for(request, team)
-    report_ = get_report(membership.team, report_id)
-    return render_report(request, membership, report_)
+@look_up(get_membership_for, report=get_report)
+def report(request: Request, membership: Membership, report: Report) -> HttpResponse:
+    return render_report(request, membership, report)
 
 
 def render_report(
@@ -58,19 +61,18 @@ def render_report(
 
 @never_cache
 @require_safe
+@look_up(get_membership_for, report=get_report)
 def report_block(
-    request: Request, team: str, report_id: int, index: int
+    request: Request, membership: Membership, report: Report, index: int
 ) -> HttpResponse:
     """Show one block, live or pinned, as it is now."""
-    membership = get_membership_for(request, team)
-    report_ = get_report(membership.team, report_id)
-    blocks = list_blocks(report_.text)
+    blocks = list_blocks(report.text)
     if index >= len(blocks):
         raise Http404(f"The report has no block {index}.")
-    part = show_one(report_, blocks[index], index=index)
+    part = show_one(report, blocks[index], index=index)
     context = {
-        "team": report_.team,
-        "report": report_,
+        "team": report.team,
+        "report": report,
         "part": part,
         "can_write": membership.can_write,
     }
@@ -78,12 +80,12 @@ def report_block(
 
 
 @require_POST
-def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
-    report_ = get_report(get_writable_team(request, team), report_id)
+@look_up(get_writing_membership, report=get_report)
+def report_pin(request: Request, team: Team, report: Report) -> HttpResponse:
     index = read_number(request.POST.get("index"))
     try:
         change_pin(
-            report=report_,
+            report=report,
             user=request.user,
             number=read_number(request.POST.get(BASE)) or 0,
             index=-1 if index is None else index,
@@ -91,56 +93,57 @@ def report_pin(request: Request, team: str, report_id: int) -> HttpResponse:
         )
     except EditConflict:
         message = (
-            f"{report_.saved_by or 'Another member'} saved this report in the "
+            f"{report.saved_by or 'Another member'} saved this report in the "
             "meantime, so nothing was changed. "
         )
         messages.error(request, message + "Reload the page and try again.")
     except ValueError as error:
         messages.error(request, str(error))
-    return redirect(reverse("report", args=[team, report_id]) + f"#block-{index}")
+    return redirect(reverse("report", args=[team.slug, report.pk]) + f"#block-{index}")
 
 
 @require_safe
-def report_history(request: Request, team: str, report_id: int) -> HttpResponse:
+@look_up(get_membership_for, report=get_report)
+def report_history(
+    request: Request, membership: Membership, team: Team, report: Report
+) -> HttpResponse:
     """?version=3 shows that one, and what has changed since."""
-    membership = get_membership_for(request, team)
-    report_ = get_report(membership.team, report_id)
     requested = request.GET.get("version", "")
-    version = _find_version(report_, requested) if requested else None
+    version = _find_version(report, requested) if requested else None
     context = {
-        "team": membership.team,
-        "report": report_,
-        "versions": list_versions(report_),
+        "team": team,
+        "report": report,
+        "versions": list_versions(report),
         "max_versions": MAX_VERSIONS,
         "version": version,
-        "changes": list_changes(version.text, report_.text) if version else [],
+        "changes": list_changes(version.text, report.text) if version else [],
         "can_write": membership.can_write,
     }
     return render(request, "reports/history.html", context)
 
 
 @require_POST
-def report_restore(request: Request, team: str, report_id: int) -> HttpResponse:
-    report_ = get_report(get_writable_team(request, team), report_id)
-    version = _find_version(report_, request.POST.get("version", ""))
+@look_up(get_writing_membership, report=get_report)
+def report_restore(request: Request, team: Team, report: Report) -> HttpResponse:
+    version = _find_version(report, request.POST.get("version", ""))
     base = read_number(request.POST.get(BASE))
-    number = report_.number if base is None else base
+    number = report.number if base is None else base
     try:
         restore_version(
-            report=report_, user=request.user, number=number, version=version
+            report=report, user=request.user, number=number, version=version
         )
     except EditConflict:
         message = (
-            f"{report_.saved_by or 'Another member'} saved version {report_.number} "
+            f"{report.saved_by or 'Another member'} saved version {report.number} "
             "after you opened this page, so nothing was restored. Review that "
             "version, then try again."
         )
         messages.error(request, message)
-        return redirect("report_history", team, report_id)
+        return redirect("report_history", team.slug, report.pk)
     messages.success(
-        request, f"Restored version {version.number} as version {report_.number}."
+        request, f"Restored version {version.number} as version {report.number}."
     )
-    return redirect("report", team, report_id)
+    return redirect("report", team.slug, report.pk)
 
 
 def _find_version(report: Report, text: str) -> ReportVersion:
@@ -148,13 +151,13 @@ def _find_version(report: Report, text: str) -> ReportVersion:
 
 
 @require_safe
-def reports(request: Request, team: str) -> HttpResponse:
-    membership = get_membership_for(request, team)
+@look_up(get_membership_for)
+def reports(request: Request, membership: Membership, team: Team) -> HttpResponse:
     form = ListForm.read(request.GET)
     text = form.value("q")
     context = {
-        "team": membership.team,
-        "page": list_reports(membership.team, text, form.value("page")),
+        "team": team,
+        "page": list_reports(team, text, form.value("page")),
         "q": text,
         "can_write": membership.can_write,
     }
@@ -163,22 +166,23 @@ def reports(request: Request, team: str) -> HttpResponse:
 
 @never_cache
 @require_POST
-def report_share(request: Request, team: str, report_id: int) -> HttpResponse:
-    membership = get_membership_for(request, team)
-    report_ = get_report(membership.team, report_id)
+@look_up(get_membership_for, report=get_report)
+def report_share(
+    request: Request, membership: Membership, team: Team, report: Report
+) -> HttpResponse:
     if request.POST.get("to") == "public":
-        token = publish(report=report_, user=request.user)
+        token = publish(report=report, user=request.user)
         address = request.build_absolute_uri(reverse("public_report", args=[token]))
-        return render_report(request, membership, report_, public_address=address)
+        return render_report(request, membership, report, public_address=address)
     if request.POST.get("to") == "team":
-        revoke(report=report_, user=request.user)
+        revoke(report=report, user=request.user)
         messages.success(request, "Revoked the public link.")
-    return redirect("report", team, report_id)
+    return redirect("report", team.slug, report.pk)
 
 
 @require_POST
-def report_delete(request: Request, team: str, report_id: int) -> HttpResponse:
-    report_ = get_report(get_writable_team(request, team), report_id)
-    delete_report(report=report_, user=request.user)
-    messages.success(request, f"Deleted “{report_.title}”.")
-    return redirect("reports", team)
+@look_up(get_writing_membership, report=get_report)
+def report_delete(request: Request, team: Team, report: Report) -> HttpResponse:
+    delete_report(report=report, user=request.user)
+    messages.success(request, f"Deleted “{report.title}”.")
+    return redirect("reports", team.slug)

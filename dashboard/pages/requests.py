@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
+from django.contrib import messages
 from django.http import Http404, HttpRequest
 from django_htmx.middleware import HtmxDetails
 
@@ -35,6 +37,15 @@ def read_id(text: str | None) -> int | None:
 def read_number(text: str | None) -> int | None:
     """Read a row's position or a version's number; None for anything else."""
     return read_id(text) if text and len(text) < 10 else None
+
+
+@contextmanager
+def report_refusal(request: HttpRequest) -> Iterator[None]:
+    """Show a service's ValueError as a message on the next page."""
+    try:
+        yield
+    except ValueError as error:
+        messages.error(request, str(error))
 
 
 def choose_version(versions: Sequence[V], number: str | None) -> V:

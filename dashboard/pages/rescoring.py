@@ -14,7 +14,11 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import StepSettings, why_no_advantages
 from dashboard.analysis.rescoring.forms import ChoiceForm, StepsForm
@@ -37,15 +41,16 @@ from trainer.rewards.spec import Recipe
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def rescoring_new(request: Request, team: str) -> HttpResponse:
-    page = Page(request, get_team(request, team))
+@look_up(get_membership)
+def rescoring_new(request: Request, team: Team) -> HttpResponse:
+    page = Page(request, team)
     if request.method != "POST":
         return page.render()
     action, _, argument = request.POST.get("action", "").partition(":")
     if action in EDITS:
         page.draft = apply_action(page.draft, action, argument, request)
     elif action == "start":
-        get_writable_team(request, team)
+        get_writing_membership(request, team.slug)
         return page.start()
     return page.render()
 

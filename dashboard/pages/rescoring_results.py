@@ -10,7 +10,11 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import SIGNALS
 from dashboard.analysis.rescoring.figures import (
@@ -51,15 +55,15 @@ PER_PAGE = 25
 
 
 @require_safe
-def rescorings(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def rescorings(request: Request, team: Team) -> HttpResponse:
     """?run= leaves the others out."""
-    team_ = get_team(request, team)
     run_id = read_id(request.GET.get("run"))
-    run = None if run_id is None else get_run(team_, run_id)
-    pages = Paginator(list_rescorings(team_, run).defer("steps"), PER_PAGE)
+    run = None if run_id is None else get_run(team, run_id)
+    pages = Paginator(list_rescorings(team, run).defer("steps"), PER_PAGE)
     page = pages.get_page(request.GET.get("page"))
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "page": page,
         "listed": [(rescoring_, _sentence(rescoring_)) for rescoring_ in page],
@@ -70,57 +74,58 @@ def rescorings(request: Request, team: str) -> HttpResponse:
 
 
 @require_safe
-def rescoring(request: Request, team: str, rescoring_id: int) -> HttpResponse:
+@look_up(get_membership, rescoring=get_rescoring)
+def rescoring(request: Request, team: Team, rescoring: Rescoring) -> HttpResponse:
     """?show=&sort=&page= of the table of completions."""
-    team_ = get_team(request, team)
-    rescoring_ = get_rescoring(team_, rescoring_id)
-    context = _context(team_, rescoring_)
-    if not rescoring_.is_open:
-        context |= _result(rescoring_, ChangesForm(request.GET))
+    context = _context(team, rescoring)
+    if not rescoring.is_open:
+        context |= _result(rescoring, ChangesForm(request.GET))
     return render(request, "rescoring/result.html", context)
 
 
 @require_safe
-def rescoring_progress(request: Request, team: str, rescoring_id: int) -> HttpResponse:
+@look_up(get_membership, rescoring=get_rescoring)
+def rescoring_progress(
+    request: Request, team: Team, rescoring: Rescoring
+) -> HttpResponse:
     """Show the progress; requested every second while it changes."""
-    team_ = get_team(request, team)
-    rescoring_ = get_rescoring(team_, rescoring_id)
-    response = render(request, "rescoring/progress.html", _context(team_, rescoring_))
-    if not rescoring_.is_open:
+    response = render(request, "rescoring/progress.html", _context(team, rescoring))
+    if not rescoring.is_open:
         response["HX-Refresh"] = "true"  # for what was found, with its charts
     return response
 
 
 @require_POST
-def rescoring_stop(request: Request, team: str, rescoring_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    request_stop(rescoring=get_rescoring(team_, rescoring_id), user=request.user)
-    return redirect("rescoring", team_.slug, rescoring_id)
+@look_up(get_writing_membership)
+def rescoring_stop(request: Request, team: Team, rescoring_id: int) -> HttpResponse:
+    request_stop(rescoring=get_rescoring(team, rescoring_id), user=request.user)
+    return redirect("rescoring", team.slug, rescoring_id)
 
 
 @require_POST
-def rescoring_delete(request: Request, team: str, rescoring_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    rescoring_ = get_rescoring(team_, rescoring_id)
+@look_up(get_writing_membership, rescoring=get_rescoring)
+def rescoring_delete(
+    request: Request, team: Team, rescoring: Rescoring
+) -> HttpResponse:
     try:
-        delete_rescoring(rescoring=rescoring_, user=request.user)
+        delete_rescoring(rescoring=rescoring, user=request.user)
     except ValueError as error:
         messages.error(request, str(error))
-        return redirect("rescoring", team_.slug, rescoring_id)
-    messages.success(request, f"Deleted rescoring {rescoring_id}.")
-    return redirect("rescorings", team_.slug)
+        return redirect("rescoring", team.slug, rescoring.pk)
+    messages.success(request, f"Deleted rescoring {rescoring.pk}.")
+    return redirect("rescorings", team.slug)
 
 
 @require_safe
+@look_up(get_membership, rescoring=get_rescoring)
 def rescoring_export(
-    request: Request, team: str, rescoring_id: int, file_format: str
+    request: Request, rescoring: Rescoring, file_format: str
 ) -> HttpResponseBase:
-    rescoring_ = get_rescoring(get_team(request, team), rescoring_id)
     if file_format not in WRITERS:
         raise Http404(f"Unknown export format {file_format!r}.")
     file = attach(
-        joined(WRITERS[file_format](rescoring_)),
-        filename=f"{rescoring_.run.name}-rescoring-{rescoring_.pk}.{file_format}",
+        joined(WRITERS[file_format](rescoring)),
+        filename=f"{rescoring.run.name}-rescoring-{rescoring.pk}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
     )
     return mark_for_spreadsheets(file)

@@ -19,8 +19,12 @@ from django.views.decorators.http import (
     require_POST,
 )
 
-from dashboard.accounts.access import get_membership, get_team, get_writable_team
-from dashboard.accounts.models import Team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.analysis.probes.bench import (
     Bench,
     load_bench,
@@ -75,14 +79,15 @@ SHOWN = ("source", "run", "probe", "dataset")  # parameters that choose samples
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def reward_new(request: Request, team: str) -> HttpResponseBase:
-    return _answer(Page(request, get_team(request, team), None))
+@look_up(get_membership)
+def reward_new(request: Request, team: Team) -> HttpResponseBase:
+    return _answer(Page(request, team, None))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def reward_edit(request: Request, team: str, recipe_id: int) -> HttpResponseBase:
-    team_ = get_team(request, team)
-    return _answer(Page(request, team_, get_recipe(team_, recipe_id)))
+@look_up(get_membership)
+def reward_edit(request: Request, team: Team, recipe_id: int) -> HttpResponseBase:
+    return _answer(Page(request, team, get_recipe(team, recipe_id)))
 
 
 def _answer(page: Page) -> HttpResponseBase:
@@ -92,16 +97,16 @@ def _answer(page: Page) -> HttpResponseBase:
     if action in EDITS:
         page.edit(action, argument)
     elif action in ("save", "stop", "sample", "probe"):
-        get_writable_team(page.request, page.team.slug)
+        get_writing_membership(page.request, page.team.slug)
         return page.write(action)
     return page.render()
 
 
 @require_POST
-def reward_scores(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def reward_scores(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """Only the scores, without input fields."""
-    membership = get_membership(request, team)
-    page = Page(request, membership.team, _posted_recipe(request, membership.team))
+    page = Page(request, team, _posted_recipe(request, team))
     page.draft.validate()
     asks = request.POST.get("asks") == "on" and membership.can_write
     context = page.samples_context(asks=asks) | {"is_swap": True}
@@ -109,15 +114,15 @@ def reward_scores(request: Request, team: str) -> HttpResponse:
 
 
 @require_POST
-def reward_rows(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def reward_rows(request: Request, team: Team) -> HttpResponse:
     """Checks of the rules on the dataset's rows, without a model."""
-    team_ = get_team(request, team)
-    page = Page(request, team_, _posted_recipe(request, team_))
+    page = Page(request, team, _posted_recipe(request, team))
     recipe, version = page.draft.validate(), page.choice.rows_of
     findings = []
     if recipe and version:
         findings = check_rows(recipe, version, share=CHECK_SHARE)
-    context = {"team": team_, "findings": findings, "address": page.address}
+    context = {"team": team, "findings": findings, "address": page.address}
     return render(request, "rewards/findings.html", context)
 
 

@@ -6,16 +6,20 @@ from typing import Any
 
 from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpResponse, JsonResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
-from dashboard.accounts.access import get_membership, get_writable_team
-from dashboard.accounts.models import Team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import last_entry
-from dashboard.pages.requests import Request, read_id
+from dashboard.pages.requests import Request, read_id, report_refusal
 from dashboard.project.errors import UserError, code_of
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.bulk_actions import ACTIONS, Outcome, act
@@ -37,20 +41,33 @@ MAX_NAMED = 5  # refused runs in a message
 FOR_VIEWERS = ("compare", "export", "star", "unstar")
 
 
+def _read_action(request: HttpRequest) -> str:
+    """Read the action; a row's own button names it by its field."""
+    marks = (mark for mark in ("unstar", "star") if mark in request.POST)
+    return next(marks, request.POST.get("action", ""))
+
+
+def get_acting_membership(request: HttpRequest, slug: str) -> Membership:
+    """Return the membership; viewers are refused most actions."""
+    is_for_viewers = _read_action(request) in FOR_VIEWERS
+    return (get_membership if is_for_viewers else get_writing_membership)(request, slug)
+
+
 @require_POST
-def runs_act(request: Request, team: str) -> HttpResponse:
+@look_up(get_acting_membership)
+def runs_act(request: Request, team: Team) -> HttpResponse:
     """Act on the runs in `runs`, or with `all` on all that match the address."""
-    team_, name = _read_action(request, team)
-    address = request.POST.get("address", "")
-    back = reverse("runs", args=[team]) + (f"?{address}" if address else "?view=")
+    name, address = _read_action(request), request.POST.get("address", "")
+    back = reverse("runs", args=[team.slug]) + (f"?{address}" if address else "?view=")
     try:
-        runs = _chosen(request, team_, address)
+        runs = _chosen(request, team, address)
         if name == "compare":
             ids = _ids(runs.filter(trashed_at=None)[:1_000])
-            return redirect(f"{reverse('compare', args=[team])}?runs={','.join(ids)}")
+            compare = reverse("compare", args=[team.slug])
+            return redirect(f"{compare}?runs={','.join(ids)}")
         if name == "export":
             text = "".join(f"{pk}\n" for pk in _ids(runs.order_by("-pk")))
-            disposition = f'attachment; filename="{team}-runs.txt"'
+            disposition = f'attachment; filename="{team.slug}-runs.txt"'
             return HttpResponse(
                 text,
                 content_type="text/plain; charset=utf-8",
@@ -59,7 +76,7 @@ def runs_act(request: Request, team: str) -> HttpResponse:
         if name not in ACTIONS:
             raise UserError("runs.unknown_action", f"Unknown action {name[:40]!r}.")
         argument = request.POST.get("tag", "")
-        outcome = act(name, runs, team=team_, user=request.user, argument=argument)
+        outcome = act(name, runs, team=team, user=request.user, argument=argument)
     except ValueError as error:
         if _wants_json(request):
             content = {"error": str(error), "code": code_of(error)}
@@ -72,17 +89,6 @@ def runs_act(request: Request, team: str) -> HttpResponse:
         )
     _show_outcome(request, name, outcome)
     return redirect(back)
-
-
-def _read_action(request: Request, team: str) -> tuple[Team, str]:
-    """Read the team and the action, checked against the user's role."""
-    name = request.POST.get("action", "")
-    for mark in ("star", "unstar"):  # a row's own button
-        if mark in request.POST:
-            name = mark
-    if name in FOR_VIEWERS:
-        return get_membership(request, team).team, name
-    return get_writable_team(request, team), name
 
 
 def _chosen(request: Request, team: Team, address: str) -> QuerySet[Run]:
@@ -140,53 +146,49 @@ def _name(run: Run, reason: str) -> str:
 
 
 @require_POST
-def run_act(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_acting_membership, run=get_any_run)
+def run_act(request: Request, team: Team, run: Run) -> HttpResponse:
     """Act on one run from its page; also delete one in the trash."""
-    team_, name = _read_action(request, team)
-    run = get_any_run(team_, run_id)
+    name = _read_action(request)
     if name == "delete":
         try:
             delete_run(run, request.user)
         except ValueError as error:
             messages.error(request, str(error))
-            return redirect("run", team, run.pk)
+            return redirect("run", team.slug, run.pk)
         messages.success(request, f"Deleted {run.name} permanently.")
-        return redirect(f"{reverse('runs', args=[team])}?q=trashed")
+        return redirect(f"{reverse('runs', args=[team.slug])}?q=trashed")
     if name not in ACTIONS:
         names = join_or(sorted(ACTIONS))
         messages.error(request, f"Unknown action {name[:40]!r}. Use {names}.")
-        return redirect("run", team, run.pk)
+        return redirect("run", team.slug, run.pk)
     runs = Run.objects.filter(pk=run.pk)
     tag = request.POST.get("tag", "")
-    try:
-        outcome = act(name, runs, team=team_, user=request.user, argument=tag)
-    except ValueError as error:
-        messages.error(request, str(error))
-    else:
+    with report_refusal(request):
+        outcome = act(name, runs, team=team, user=request.user, argument=tag)
         _show_outcome(request, name, outcome)
     # To the page that sent the request, if it is one of ours.
     path = request.POST.get("next", "")
     if path[:1] == "/" and url_has_allowed_host_and_scheme(path, allowed_hosts=None):
         return redirect(path)
-    return redirect("run", team, run.pk)
+    return redirect("run", team.slug, run.pk)
 
 
 @require_POST
-def run_describe(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_writing_membership, run=get_run)
+def run_describe(request: Request, team: Team, run: Run) -> HttpResponse:
     """Change name, notes and tags from the dialog on its page."""
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
     names = ("name", "notes", "tags")
     typed, base = read_fields(request.POST, names), request.POST.get(BASE, "")
-    back = reverse("run", args=[team, run.pk])
-    page: dict[str, Any] = {"what": run.name, "back": back, "team": team_}
+    back = reverse("run", args=[team.slug, run.pk])
+    page: dict[str, Any] = {"what": run.name, "back": back, "team": team}
     try:
         changed = describe_run(run=run, user=request.user, typed=typed, base=base)
     except EditConflict as conflict:
-        saved = last_entry(team_, run, "run.described", "run.tagged", "run.untagged")
+        saved = last_entry(team, run, "run.described", "run.tagged", "run.untagged")
         return show_conflict(request, conflict, saved=saved, **page)
     except ValueError as error:
         return show_refusal(request, names, refusal=str(error), **page)
     fields = ", ".join(changed)
     messages.success(request, f"Changed: {fields}." if fields else "No changes.")
-    return redirect("run", team, run.pk)
+    return redirect("run", team.slug, run.pk)

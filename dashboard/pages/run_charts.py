@@ -13,7 +13,11 @@ from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.accounts.access import get_team, get_writable_team
+from dashboard.accounts.access import (
+    get_membership,
+    get_writing_membership,
+    look_up,
+)
 from dashboard.accounts.models import Team
 from dashboard.completions.models import StepRollup
 from dashboard.completions.signals.figures import (
@@ -116,10 +120,9 @@ class MetricGroup:
 
 
 @require_GET
-def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
     """?q= finds, ?show= chooses charts and ?view=values shows the table."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
     features, names = read_features(run), metric_names(run)
     combined = [one for one in combined_charts(features) if is_filled(one, run)]
     items = {item.name: item for item in _items(run, names)}
@@ -142,11 +145,11 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
         group = groups.setdefault(title, MetricGroup(title=title))
         group.items.extend(items[name] for name in own)
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "metrics",
         "groups": sorted(groups.values(), key=lambda group: _rank(group.title)),
-        "pinned": pinned_metrics(team_),
+        "pinned": pinned_metrics(team),
         "figures": {chart.id: chart.figure for chart in combined},
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
@@ -157,7 +160,7 @@ def metrics(request: Request, team: str, run_id: int) -> HttpResponse:
         "signal_figures": {chart.id: chart.figure for chart in signal_charts()},
         "is_older": run.last_step > 0 and not rollups.exists(),
         **_machine(request, run),
-        **chart_context(request, team_, run),
+        **chart_context(request, team, run),
     }
     return render(request, "runs/metrics.html", context)
 
@@ -200,9 +203,9 @@ def metric_names(run: Run) -> list[str]:
 
 @gzip_page
 @require_GET
-def curves(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def curves(request: Request, run: Run) -> JsonResponse:
     """?metrics=a,b&first_step=&last_step=&max_points= for a closer look."""
-    run_ = get_run(get_team(request, team), run_id)
     try:
         names = [name for name in request.GET.get("metrics", "").split(",") if name]
         if not 1 <= len(names) <= MAX_METRICS:
@@ -215,17 +218,17 @@ def curves(request: Request, team: str, run_id: int) -> JsonResponse:
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
     history = read_history(
-        run_,
+        run,
         names,
         max_points=max(POINTS_PER_BUCKET, min(max_points or 0, 10 * MAX_POINTS)),
         first_step=first,
         last_step=last,
     )
     # A fork's chart of held-out scores begins with its parent's.
-    held_out = read_evaluated([run_], names, within=(first, last))[run_.pk]
+    held_out = read_evaluated([run], names, within=(first, last))[run.pk]
     evaluated = {name: Curve.of(series) for name, series in held_out.items()}
     is_whole = first is None and last is None
-    tails = read_tails(run_, names) if is_whole else []
+    tails = read_tails(run, names) if is_whole else []
     return JsonResponse(
         {
             "curves": {n: asdict(c) for n, c in (history.curves | evaluated).items()},
@@ -234,8 +237,8 @@ def curves(request: Request, team: str, run_id: int) -> JsonResponse:
             "is_thinned": history.is_thinned,
             "tails": [describe_tail(tail) for tail in tails],
             # What it holds belongs to this history, up to this step.
-            "attempt": run_.attempt,
-            "through": run_.last_step,
+            "attempt": run.attempt,
+            "through": run.last_step,
         }
     )
 
@@ -251,9 +254,9 @@ def _number(request: Request, name: str, default: int | None) -> int | None:
 
 
 @require_POST
-def chart_settings(request: Request, team: str) -> JsonResponse:
+@look_up(get_membership)
+def chart_settings(request: Request) -> JsonResponse:
     """Keeps how this person wants charts drawn; an empty form forgets it."""
-    get_team(request, team)
     try:
         settings_ = keep_settings(request.user, request.POST)
     except ValueError as error:
@@ -262,12 +265,12 @@ def chart_settings(request: Request, team: str) -> JsonResponse:
 
 
 @require_POST
-def metric_pin(request: Request, team: str) -> JsonResponse:
+@look_up(get_writing_membership)
+def metric_pin(request: Request, team: Team) -> JsonResponse:
     """Pins a metric for the team, or with `off` unpins it."""
-    team_ = get_writable_team(request, team)
     try:
         names = pin_metric(
-            team_, request.POST.get("name", ""), is_pinned="off" not in request.POST
+            team, request.POST.get("name", ""), is_pinned="off" not in request.POST
         )
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
@@ -304,11 +307,10 @@ def _machine(request: Request, run: Run) -> dict[str, Any]:
 
 
 @require_GET
-def run_ranks(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def run_ranks(request: Request, team: Team, run: Run) -> HttpResponse:
     """Show the table of the run's processes; empty if it has one."""
-    team_ = get_team(request, team)
-    run = get_run(team_, run_id)
-    context = {"team": team_, "run": run, **_ranks(run)}
+    context = {"team": team, "run": run, **_ranks(run)}
     return render(request, "supervision/ranks.html", context)
 
 
@@ -322,9 +324,9 @@ def _ranks(run: Run) -> dict[str, Any]:
 
 
 @require_GET
-def system_samples(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def system_samples(request: Request, run: Run) -> JsonResponse:
     """?x=time|step&first=&last= zoom in, &after=<time> for newer points."""
-    run = get_run(get_team(request, team), run_id)
     try:
         window = Window(
             axis=_axis(request.GET.get("x", "")),

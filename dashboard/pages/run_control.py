@@ -10,7 +10,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.accounts.access import get_writable_team
+from dashboard.accounts.access import get_writing_membership, look_up
+from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request
 from dashboard.runs.changes import (
@@ -37,9 +38,8 @@ from trainer.config import change_settings
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_writable_team(request, team)
-    run = get_run(team_, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_change(request: Request, team: Team, run: Run) -> HttpResponse:
     if request.method == "POST":
         try:
             _apply(request, run)
@@ -50,14 +50,14 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
                 what=run.name,
                 back=request.path,
                 labels={field.path: field.title for field in interval_fields()},
-                team=team_,
-                saved=last_entry(team_, run, "run.settings_changed"),
+                team=team,
+                saved=last_entry(team, run, "run.settings_changed"),
             )
-        return redirect("run_change", team_.slug, run.id)
+        return redirect("run_change", team.slug, run.id)
     config = settings_of(run)
     if config is None:
         messages.error(request, explain_not_trained_here(run))
-        return redirect("run", team_.slug, run.id)
+        return redirect("run", team.slug, run.id)
     num_steps, error_message = None, ""
     try:
         num_steps = propose_steps(request.GET.get("num_steps", ""), run)
@@ -66,7 +66,7 @@ def run_change(request: Request, team: str, run_id: int) -> HttpResponse:
     first, intervals = next_step(run), intervals_of(run)
     longer = change_settings(config, {STEPS: num_steps}) if num_steps else None
     context = {
-        "team": team_,
+        "team": team,
         "run": run,
         "tab": "config",
         "has_ended_well": run.state in ENDED_WELL,
@@ -104,33 +104,31 @@ def _apply(request: Request, run: Run) -> None:
         messages.error(request, str(error))
 
 
-def get_writable_run(request: Request, team: str, run_id: int) -> Run:
-    return get_run(get_writable_team(request, team), run_id)
+@require_POST
+@look_up(get_writing_membership, run=get_run)
+def run_stop(request: Request, run: Run) -> HttpResponse:
+    return _control(request, run, request_stop, "stop")
 
 
 @require_POST
-def run_stop(request: Request, team: str, run_id: int) -> HttpResponse:
-    return _control(request, team, run_id, request_stop, "stop")
+@look_up(get_writing_membership, run=get_run)
+def run_cancel(request: Request, run: Run) -> HttpResponse:
+    return _control(request, run, cancel_run, "cancel")
 
 
 @require_POST
-def run_cancel(request: Request, team: str, run_id: int) -> HttpResponse:
-    return _control(request, team, run_id, cancel_run, "cancel")
-
-
-@require_POST
-def run_pause(request: Request, team: str, run_id: int) -> HttpResponse:
-    return _control(request, team, run_id, request_pause, "pause")
+@look_up(get_writing_membership, run=get_run)
+def run_pause(request: Request, run: Run) -> HttpResponse:
+    return _control(request, run, request_pause, "pause")
 
 
 def _control(
-    request: Request, team: str, run_id: int, action: Callable[..., bool], verb: str
+    request: Request, run: Run, action: Callable[..., bool], verb: str
 ) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
     if not action(run=run, user=request.user):
         run.refresh_from_db(fields=["state"])
         messages.info(request, f"Cannot {verb} the run: it is {run.state}.")
-    return redirect("run", team, run.id)
+    return redirect("run", run.team.slug, run.id)
 
 
 class ResumeForm(forms.Form):
@@ -139,8 +137,8 @@ class ResumeForm(forms.Form):
 
 
 @require_POST
-def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
-    run = get_writable_run(request, team, run_id)
+@look_up(get_writing_membership, run=get_run)
+def run_resume(request: Request, run: Run) -> HttpResponse:
     form = ResumeForm(request.POST)
     if not form.is_valid():
         message = "The form is incomplete. Press Resume again."
@@ -159,7 +157,7 @@ def run_resume(request: Request, team: str, run_id: int) -> HttpResponse:
     ):
         run.refresh_from_db(fields=["state", "last_step", "locked_at", "attempt"])
         messages.info(request, _not_resumed(run, form.cleaned_data["attempt"]))
-    return redirect("run", team, run.id)
+    return redirect("run", run.team.slug, run.id)
 
 
 def _not_resumed(run: Run, seen_attempt: int | None) -> str:

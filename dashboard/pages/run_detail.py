@@ -13,7 +13,8 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET
 from pydantic import ValidationError
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership, look_up
+from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import differences, explain_jump
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request
@@ -47,30 +48,29 @@ from trainer.config import PhaseConfig, RunConfig
 
 
 @require_GET
-def run(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run_ = get_any_run(team_, run_id)
-    if run_.trashed_at is not None:
+@look_up(get_membership, run=get_any_run)
+def run(request: Request, team: Team, run: Run) -> HttpResponse:
+    if run.trashed_at is not None:
         context = {
-            "team": team_,
-            "run": run_,
+            "team": team,
+            "run": run,
             "kept": KEPT.days,
-            "deleted_at": run_.trashed_at + KEPT,
+            "deleted_at": run.trashed_at + KEPT,
         }
         return render(request, "runs/trashed.html", context)
-    config = settings_of(run_)
-    charts = _charts_of(run_, config)
+    config = settings_of(run)
+    charts = _charts_of(run, config)
     context = {
-        "team": team_,
-        "run": run_,
+        "team": team,
+        "run": run,
         "tab": "overview",
         "charts": charts,
         "figures": {chart.id: chart.figure for chart in charts},
-        **_headline(run_, charts),
-        **chart_context(request, team_, run_),
+        **_headline(run, charts),
+        **chart_context(request, team, run),
         "phases": _phases(config) if config and config.phases else (),
-        "confinements": confinements_of(run_) if config and config.runs_code else (),
-        "starting": _starting(run_, config),
+        "confinements": confinements_of(run) if config and config.runs_code else (),
+        "starting": _starting(run, config),
     }
     return render(request, "runs/overview.html", context)
 
@@ -92,11 +92,10 @@ def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
 
 
 @require_GET
-def headline(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def headline(request: Request, team: Team, run: Run) -> HttpResponse:
     """Show the part of the overview that changes with each step."""
-    team_ = get_team(request, team)
-    run_ = get_run(team_, run_id)
-    context = {"team": team_, "run": run_, **_headline(run_, _charts_of(run_))}
+    context = {"team": team, "run": run, **_headline(run, _charts_of(run))}
     return render(request, "runs/headline.html", context)
 
 
@@ -115,21 +114,19 @@ def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
 
 
 @require_GET
-def lineage(request: Request, team: str, run_id: int) -> HttpResponse:
-    team_ = get_team(request, team)
-    run_ = get_run(team_, run_id)
-    lineage_ = find_lineage(run_)
-    context = {"team": team_, "run": run_, "tab": "lineage", "lineage": lineage_}
+@look_up(get_membership, run=get_run)
+def lineage(request: Request, team: Team, run: Run) -> HttpResponse:
+    lineage_ = find_lineage(run)
+    context = {"team": team, "run": run, "tab": "lineage", "lineage": lineage_}
     return render(request, "runs/lineage.html", context)
 
 
 @require_GET
-def config(request: Request, team: str, run_id: int) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def config(request: Request, team: Team, run: Run) -> HttpResponse:
     """?all=1 lists every setting, ?q= those with these words."""
-    team_ = get_team(request, team)
-    run_ = get_run(team_, run_id)
-    context = {"team": team_, "run": run_, "tab": "config"}
-    context |= _settings(run_, request.GET)
+    context = {"team": team, "run": run, "tab": "config"}
+    context |= _settings(run, request.GET)
     return render(request, "runs/config.html", context)
 
 
@@ -179,20 +176,20 @@ def _settings(run: Run, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 @require_GET
-def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpResponse:
+@look_up(get_membership, run=get_run)
+def config_file(request: Request, run: Run, suffix: str) -> HttpResponse:
     """Send the snapshot as a file for `python -m trainer run`."""
-    run_ = get_run(get_team(request, team), run_id)
     if suffix not in WRITERS:
         raise Http404("Config files have the suffix toml or json.")
-    if run_.is_imported:
+    if run.is_imported:
         raise Http404("An imported run has no settings.")
     try:
-        config = RunConfig.model_validate(run_.config)
+        config = RunConfig.model_validate(run.config)
     except ValidationError:
-        sentence = f"This release of Cohort does not know all settings of {run_.name}."
+        sentence = f"This release of Cohort does not know all settings of {run.name}."
         return HttpResponse(sentence, status=409, content_type="text/plain")
-    text = WRITERS[suffix](run_, config)
-    name = f"{run_.name}-{run_.id}.{suffix}"
+    text = WRITERS[suffix](run, config)
+    name = f"{run.name}-{run.id}.{suffix}"
     return HttpResponse(
         text,
         content_type="text/plain; charset=utf-8",
@@ -205,7 +202,7 @@ def config_file(request: Request, team: str, run_id: int, suffix: str) -> HttpRe
 
 @gzip_page
 @require_GET
-def stream(request: Request, team: str, run_id: int) -> JsonResponse:
+@look_up(get_membership, run=get_run)
+def stream(request: Request, run: Run) -> JsonResponse:
     """New events, as the socket sends them."""
-    run_ = get_run(get_team(request, team), run_id)
-    return answer_page(request, lambda position: read_frame(run_, position))
+    return answer_page(request, lambda position: read_frame(run, position))

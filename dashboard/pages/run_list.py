@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.accounts.access import get_membership
+from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.services import last_entry
 from dashboard.datasets.models import Dataset
@@ -88,14 +88,14 @@ class CountedPaginator(Paginator[Any]):
 
 
 @require_safe
-def runs(request: Request, team: str) -> HttpResponse:
-    membership = get_membership(request, team)
-    if not request.GET and (view := find_default(membership.team, request.user)):
-        return redirect("runs_view", team, view.code)
+@look_up(get_membership)
+def runs(request: Request, membership: Membership, team: Team) -> HttpResponse:
+    if not request.GET and (view := find_default(team, request.user)):
+        return redirect("runs_view", team.slug, view.code)
     query = ListQuery.read(request.GET)
     context = _frame(request, membership, query)
     try:
-        context |= _listed(request, membership.team, query, context["numbers"])
+        context |= _listed(request, team, query, context["numbers"])
     except QueryError as error:
         context |= {
             "error": error,
@@ -279,21 +279,21 @@ def _links(request: Request, group: GroupedRuns, query: ListQuery) -> tuple[str,
 
 
 @require_safe
-def runs_live(request: Request, team: str) -> JsonResponse:
+@look_up(get_membership)
+def runs_live(request: Request, team: Team) -> JsonResponse:
     """Changes of the displayed rows, and the current number of runs."""
-    team_ = get_membership(request, team).team
     parts = request.GET.get("ids", "").split(",")
     pks = [pk for part in parts if (pk := read_id(part)) is not None]
     query = ListQuery.read(request.GET)
     try:
-        total = query.find(team_, request.user).count()
+        total = query.find(team, request.user).count()
     except QueryError as error:
         return JsonResponse({"error": str(error)}, status=400)
     ids = pks[: PAGE_SIZE * ROWS_IN_A_GROUP]
     has_panel = _has_panel(request)
     # Settings and texts do not change.
     live = [column for column in query.columns if not column.setting]
-    runs = Run.objects.filter(team=team_, pk__in=ids).select_related("owner")
+    runs = Run.objects.filter(team=team, pk__in=ids).select_related("owner")
     runs_ = runs.defer("config", "metric_names", "summary", "notes")
     timed = runs_.annotate(pace=pace_of_active(), trained=trained_seconds())
     rows = make_rows(timed, live, draws_all=False, has_panel=has_panel)
@@ -303,13 +303,13 @@ def runs_live(request: Request, team: str) -> JsonResponse:
 
 
 @require_safe
-def runs_suggest(request: Request, team: str) -> JsonResponse:
+@look_up(get_membership)
+def runs_suggest(request: Request, team: Team) -> JsonResponse:
     """Suggestions: all keys, or with ?key= its values."""
-    team_ = get_membership(request, team).team
     key = request.GET.get("key", "").replace("\x00", "")[:200]
     if key:
-        return JsonResponse({"values": list_values(team_, key)})
-    return JsonResponse(list_keys(team_))
+        return JsonResponse({"values": list_values(team, key)})
+    return JsonResponse(list_keys(team))
 
 
 def _header(column: Column, sort: str) -> dict[str, Any]:
@@ -330,22 +330,24 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
 
 
 @require_safe
-def runs_view(request: Request, team: str, code: str) -> HttpResponse:
+@look_up(get_membership)
+def runs_view(request: Request, team: Team, code: str) -> HttpResponse:
     """Follow the short link of a saved view."""
-    team_ = get_membership(request, team).team
-    view = get_view(team_, request.user, code)
-    return redirect(_address(team, view))
+    view = get_view(team, request.user, code)
+    return redirect(_address(team.slug, view))
 
 
 @require_POST
-def runs_view_save(request: Request, team: str) -> HttpResponse:
-    membership = get_membership(request, team)
+@look_up(get_membership)
+def runs_view_save(
+    request: Request, membership: Membership, team: Team
+) -> HttpResponse:
     query = request.POST.get("address", "")
     is_shared = "shared" in request.POST
     _check_may_share(membership, is_shared=is_shared)
     try:
         view = save_view(
-            team=membership.team,
+            team=team,
             user=request.user,
             name=request.POST.get("name", ""),
             query=query,
@@ -353,32 +355,34 @@ def runs_view_save(request: Request, team: str) -> HttpResponse:
         )
     except ValueError as error:
         messages.error(request, f"View not saved. {error}")
-        return redirect(f"{reverse('runs', args=[team])}?{query or 'view='}")
+        return redirect(f"{reverse('runs', args=[team.slug])}?{query or 'view='}")
     messages.success(request, f"Saved view {view}.")
-    return redirect(_address(team, view))
+    return redirect(_address(team.slug, view))
 
 
 @require_POST
-def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
+@look_up(get_membership)
+def runs_view_change(
+    request: Request, membership: Membership, team: Team, code: str
+) -> HttpResponse:
     """Rename, share, update or delete a view, or make it the default."""
-    membership = get_membership(request, team)
-    view = get_view(membership.team, request.user, code)
+    view = get_view(team, request.user, code)
     action = request.POST.get("action", "")
     if action in ("default", "no-default"):
         set_default(view, request.user, is_default=action == "default")
         how = "now opens" if action == "default" else "no longer opens"
         messages.success(request, f"View {view} {how} by default.")
-        return redirect(_address(team, view))
+        return redirect(_address(team.slug, view))
     # The user's own views, and for members the team's.
     if view.owner_id != membership.user_id and not membership.can_write:
         raise PermissionDenied(
-            f"Viewers of {membership.team} cannot change the team's view {view}. Save "
+            f"Viewers of {team} cannot change the team's view {view}. Save "
             "your own view instead."
         )
     if action == "delete":
         delete_view(view, user=request.user)
         messages.success(request, f"Deleted view {view}.")
-        return redirect(f"{reverse('runs', args=[team])}?{view.query or 'view='}")
+        return redirect(f"{reverse('runs', args=[team.slug])}?{view.query or 'view='}")
     try:
         _change(request, membership, view, action)
     except EditConflict as conflict:
@@ -386,7 +390,7 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
             request,
             conflict,
             what=view.name,
-            back=_address(team, view),
+            back=_address(team.slug, view),
             labels={"query": "Filters and columns", "is_shared": "For the team"},
             choices={
                 clash.field: {
@@ -395,14 +399,14 @@ def runs_view_change(request: Request, team: str, code: str) -> HttpResponse:
                 for clash in conflict.clashes
                 if clash.field == "query"
             },
-            team=membership.team,
-            saved=last_entry(membership.team, view, "view.changed"),
+            team=team,
+            saved=last_entry(team, view, "view.changed"),
         )
     except ValueError as error:
         messages.error(request, f"View not changed. {error}")
     else:
         messages.success(request, f"Changed view {view}.")
-    return redirect(_address(team, view))
+    return redirect(_address(team.slug, view))
 
 
 def _change(

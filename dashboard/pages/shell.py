@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import (
     get_membership,
+    look_up,
     read_memberships,
 )
 from dashboard.accounts.models import Membership, Team
@@ -181,43 +182,40 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
         vars(place).update(zip(NAMES, counts_by_pk.get(place.pk, ()), strict=False))
 
 
-def _own_place(request: Request, team: str) -> Membership:
-    place = get_membership(request, team)
-    count_news([place], of=place)
-    return place
-
-
 @never_cache
 @require_safe
-def shell_status(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def shell_status(request: Request, membership: Membership) -> HttpResponse:
     """Show the pill and notifications of a page that stays open; two queries."""
-    context = {"own_membership": _own_place(request, team)}
+    count_news([membership], of=membership)
+    context = {"own_membership": membership}
     return render(request, "includes/status.html", context)
 
 
 @never_cache
 @require_safe
-def notifications(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def notifications(request: Request, membership: Membership) -> HttpResponse:
     """Show the notifications. This marks ended runs as seen."""
     opened = timezone.now()  # a run that ends while they are read is new next time
-    place = _own_place(request, team)
+    count_news([membership], of=membership)
     firing = Alert.objects.filter(
-        run__team=place.team, run__deleted_at=None, is_muted=False
+        run__team=membership.team, run__deleted_at=None, is_muted=False
     )
-    newest = Run.objects.filter(team=place.team).order_by("-pk").values("pk")
+    newest = Run.objects.filter(team=membership.team).order_by("-pk").values("pk")
     ended = Run.objects.kept().filter(
         pk__in=newest[:NEWEST_RUNS],
-        owner=place.user,
+        owner=membership.user,
         state__in=ENDED,
-        finished_at__gt=place.notifications_seen_at or place.created_at,
+        finished_at__gt=membership.notifications_seen_at or membership.created_at,
     )
-    paused = Run.objects.filter(team=place.team, state=RunState.PAUSED)
+    paused = Run.objects.filter(team=membership.team, state=RunState.PAUSED)
     by_person = Q(pause_reason="") | Q(pause_reason__startswith=PAUSED_BY)
     alerts = firing.filter(state=AlertState.FIRING).actionable().select_related("run")
-    mentions = mentions_of(place.user, place.team).filter(seen_at=None)
+    mentions = mentions_of(membership.user, membership.team).filter(seen_at=None)
     context = {
-        "team": place.team,
-        "place": place,
+        "team": membership.team,
+        "place": membership,
         "paused": paused.exclude(by_person).order_by("-pk")[:SHOWN_NOTIFICATIONS],
         "alerts": alerts.order_by("-id")[:SHOWN_NOTIFICATIONS],
         "mentions": mentions[:SHOWN_NOTIFICATIONS],
@@ -225,7 +223,7 @@ def notifications(request: Request, team: str) -> HttpResponse:
     }
     response = render(request, "includes/notifications.html", context)
     if request.method == "GET":
-        Membership.objects.filter(pk=place.pk).update(notifications_seen_at=opened)
+        Membership.objects.filter(pk=membership.pk).update(notifications_seen_at=opened)
     return response
 
 
@@ -393,19 +391,19 @@ def _help_topics() -> tuple[Entry, ...]:
 
 
 @require_safe
-def search(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def search(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """?q=: words; ?run=: the run whose page is open. The palette shows the same."""
-    place = get_membership(request, team)
     query = request.GET.get("q", "").strip()[:MAX_QUERY]
     words = query.replace("\x00", "").lower().split()[:MAX_WORDS]
     # The open one, else the team's newest.
     pk = read_id(request.GET.get("run"))
-    runs = Run.objects.filter(team=place.team).only("name").order_by("-pk")
+    runs = Run.objects.filter(team=team).only("name").order_by("-pk")
     run = (pk and runs.filter(pk=pk).first()) or runs.kept().first()
     context = {
-        "team": place.team,
+        "team": team,
         "query": query,
-        "groups": list(_groups(place, words, run)),
+        "groups": list(_groups(membership, words, run)),
         "is_palette": "palette" in request.GET,
     }
     part = "palette_found" if context["is_palette"] else "search"

@@ -8,7 +8,8 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from dashboard.accounts.access import get_team
+from dashboard.accounts.access import get_membership, look_up
+from dashboard.accounts.models import Team
 from dashboard.analysis.compare.selection import join_ids, read_selection
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.analysis.sweeps.axes import Axis, AxisRange
@@ -27,13 +28,13 @@ MAX_COMPARED = 10  # as the compare page does
 
 
 @require_safe
-def sweep(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def sweep(request: Request, team: Team) -> HttpResponse:
     """Runs by their settings: parallel coordinates, a scatter, and importance."""
-    team_ = get_team(request, team)
-    selection = read_selection(team_, request.GET, most=MAX_SWEPT)
+    selection = read_selection(team, request.GET, most=MAX_SWEPT)
     form = SweepForm.read(request.GET)
     context: dict[str, Any] = {
-        "team": team_,
+        "team": team,
         "selection": selection,
         "view": {name: form.value(name) for name in form.fields},
         "form": form,

@@ -30,6 +30,7 @@ from dashboard.accounts.access import (
     get_managing_membership,
     get_membership,
     get_owning_membership,
+    look_up,
     roles_given_by,
 )
 from dashboard.accounts.adapters import link
@@ -68,9 +69,10 @@ class MemberRow:
 
 
 @require_safe
-def team_settings(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def team_settings(request: Request, membership: Membership) -> HttpResponse:
     """?changed= and ?was=: whose role was just changed, and from what."""
-    return _show_members(request, get_membership(request, team))
+    return _show_members(request, membership)
 
 
 def _show_members(
@@ -91,8 +93,9 @@ def _undo(request: Request, rows: list[MemberRow]) -> dict[str, Any] | None:
 
 
 @require_safe
-def team_invitations(request: Request, team: str) -> HttpResponse:
-    return _show_invitations(request, get_managing_membership(request, team))
+@look_up(get_managing_membership)
+def team_invitations(request: Request, membership: Membership) -> HttpResponse:
+    return _show_invitations(request, membership)
 
 
 def _show_invitations(request: Request, by: Membership, **more: Any) -> HttpResponse:
@@ -104,14 +107,16 @@ def _show_invitations(request: Request, by: Membership, **more: Any) -> HttpResp
 
 
 @require_safe
-def team_roles(request: Request, team: str) -> HttpResponse:
+@look_up(get_membership)
+def team_roles(request: Request, membership: Membership) -> HttpResponse:
     context = {"roles": ASCENDING, "rights": RIGHTS}
-    return _show(request, "roles", get_membership(request, team), context)
+    return _show(request, "roles", membership, context)
 
 
 @require_safe
-def team_danger(request: Request, team: str) -> HttpResponse:
-    return _show_danger(request, get_membership(request, team))
+@look_up(get_membership)
+def team_danger(request: Request, membership: Membership) -> HttpResponse:
+    return _show_danger(request, membership)
 
 
 def _show_danger(request: Request, membership: Membership, **more: Any) -> HttpResponse:
@@ -151,28 +156,28 @@ def _rows(reader: Membership) -> Iterator[MemberRow]:
 
 
 @require_POST
-def team_transfer(request: Request, team: str) -> HttpResponse:
-    owner = get_owning_membership(request, team)
-    others = owner.team.memberships.select_related("user")
+@look_up(get_owning_membership)
+def team_transfer(request: Request, membership: Membership, team: Team) -> HttpResponse:
+    others = team.memberships.select_related("user")
     heir = get_object_or_404(others, pk=read_id(request.POST.get("to")) or 0)
     try:
-        _confirm(request, owner.team)
-        transfer_ownership(by=owner, to=heir)
+        _confirm(request, team)
+        transfer_ownership(by=membership, to=heir)
     except ValueError as refusal:
-        return _show_danger(request, owner, refusal=refusal)
+        return _show_danger(request, membership, refusal=refusal)
     messages.success(request, f"{heir.user} now owns the team. You are an admin.")
-    return redirect("team_settings", team)
+    return redirect("team_settings", team.slug)
 
 
 @require_POST
-def team_leave(request: Request, team: str) -> HttpResponse:
-    member = get_membership(request, team)
+@look_up(get_membership)
+def team_leave(request: Request, membership: Membership, team: Team) -> HttpResponse:
     try:
-        _confirm(request, member.team)
-        leave(member)
+        _confirm(request, team)
+        leave(membership)
     except ValueError as refusal:
-        return _show_danger(request, member, refusal=refusal)
-    messages.success(request, f"You have left {member.team}.")
+        return _show_danger(request, membership, refusal=refusal)
+    messages.success(request, f"You have left {team}.")
     return redirect("home")
 
 
@@ -205,21 +210,21 @@ def team_new(request: Request) -> HttpResponse:
 
 @never_cache
 @require_POST
-def team_invite(request: Request, team: str) -> HttpResponse:
+@look_up(get_managing_membership)
+def team_invite(request: Request, membership: Membership) -> HttpResponse:
     """Invite someone; the page shows the new link this once."""
-    by = get_managing_membership(request, team)
-    form = InviteForm(request.POST, by=by, can_send=settings.MAIL_IS_SET_UP)
+    form = InviteForm(request.POST, by=membership, can_send=settings.MAIL_IS_SET_UP)
     if not form.is_valid():
         return _show_invitations(
             request,
-            by,
+            membership,
             invite_form=form,
             refusal="No invitation created. Fix the fields below.",
         )
     try:
-        made, token = invite(by=by, **form.cleaned_data)
+        made, token = invite(by=membership, **form.cleaned_data)
     except ValueError as refusal:
-        return _show_invitations(request, by, refusal=refusal)
+        return _show_invitations(request, membership, refusal=refusal)
     address = link(request, reverse("invitation", args=[token]))
     context = {"invited": made, "invitation_address": address}
     if made.email and settings.MAIL_IS_SET_UP:
@@ -228,18 +233,18 @@ def team_invite(request: Request, team: str) -> HttpResponse:
             context["is_sent"] = True
         except ValueError as trouble:
             context["trouble"] = trouble
-    return _show_invitations(request, by, **context)
+    return _show_invitations(request, membership, **context)
 
 
 @require_POST
-def invitation_revoke(request: Request, team: str, invitation_id: int) -> HttpResponse:
-    by = get_managing_membership(request, team)
-    invitation_ = get_object_or_404(by.team.invitations, pk=invitation_id)
-    if revoke(invitation_, by=by.user):
+@look_up(get_managing_membership)
+def invitation_revoke(request: Request, team: Team, invitation_id: int) -> HttpResponse:
+    invitation_ = get_object_or_404(team.invitations, pk=invitation_id)
+    if revoke(invitation_, by=request.user):
         messages.success(request, "Invitation revoked.")
     else:
         messages.info(request, "The invitation was already used, revoked or expired.")
-    return redirect("team_invitations", team)
+    return redirect("team_invitations", team.slug)
 
 
 @login_not_required
@@ -297,71 +302,74 @@ def _gone(request: HttpRequest) -> HttpResponse:
 # What admins and owners do with one member.
 
 
+def _get_member(team: Team, member_id: int) -> Membership:
+    return get_object_or_404(team.memberships.select_related("user"), pk=member_id)
+
+
 @require_POST
-def member_role(request: Request, team: str, member_id: int) -> HttpResponse:
-    by = get_managing_membership(request, team)
-    of = _member(by, member_id)
+@look_up(get_managing_membership, member=_get_member)
+def member_role(
+    request: Request, membership: Membership, team: Team, member: Membership
+) -> HttpResponse:
     role, base = request.POST.get("role", ""), request.POST.get(BASE, "")
-    undo = f"?{urlencode({'changed': of.pk, 'was': of.role})}"
+    undo = f"?{urlencode({'changed': member.pk, 'was': member.role})}"
     try:
         return _answer(
             request,
-            by,
-            lambda: change_role(by=by, of=of, role=role, base=base),
-            f"{of.user} is now {role}.",
+            membership,
+            lambda: change_role(by=membership, of=member, role=role, base=base),
+            f"{member.user} is now {role}.",
             query=undo,
         )
     except EditConflict as conflict:
         return show_conflict(
             request,
             conflict,
-            what=str(of.user),
-            back=reverse("team_settings", args=[team]),
+            what=str(member.user),
+            back=reverse("team_settings", args=[team.slug]),
             choices={"role": {}},
-            team=by.team,
-            saved=last_entry(by.team, of, "member.role_changed"),
+            team=team,
+            saved=last_entry(team, member, "member.role_changed"),
         )
 
 
 @require_POST
-def member_remove(request: Request, team: str, member_id: int) -> HttpResponse:
-    by = get_managing_membership(request, team)
-    gone = _member(by, member_id)
+@look_up(get_managing_membership, member=_get_member)
+def member_remove(
+    request: Request, membership: Membership, member: Membership
+) -> HttpResponse:
     return _answer(
         request,
-        by,
-        lambda: remove_member(by=by, member=gone),
-        f"Removed {gone.user} from the team.",
+        membership,
+        lambda: remove_member(by=membership, member=member),
+        f"Removed {member.user} from the team.",
     )
 
 
 @require_POST
-def member_deactivate(request: Request, team: str, member_id: int) -> HttpResponse:
-    by = get_owning_membership(request, team)
-    member = _member(by, member_id)
+@look_up(get_owning_membership, member=_get_member)
+def member_deactivate(
+    request: Request, membership: Membership, member: Membership
+) -> HttpResponse:
     return _answer(
         request,
-        by,
-        lambda: deactivate(by=by, member=member),
+        membership,
+        lambda: deactivate(by=membership, member=member),
         f"Deactivated {member.user}: signed out everywhere and unable to sign in.",
     )
 
 
 @require_POST
-def member_reactivate(request: Request, team: str, member_id: int) -> HttpResponse:
-    by = get_owning_membership(request, team)
-    member = _member(by, member_id)
+@look_up(get_owning_membership, member=_get_member)
+def member_reactivate(
+    request: Request, membership: Membership, member: Membership
+) -> HttpResponse:
     return _answer(
         request,
-        by,
-        lambda: reactivate(by=by, member=member),
+        membership,
+        lambda: reactivate(by=membership, member=member),
         f"Reactivated {member.user}.",
     )
-
-
-def _member(by: Membership, member_id: int) -> Membership:
-    members = by.team.memberships.select_related("user")
-    return get_object_or_404(members, pk=member_id)
 
 
 def _answer(

@@ -10,14 +10,18 @@ from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from dashboard.accounts.access import get_managed_team, get_membership
-from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.access import (
+    get_managing_membership,
+    get_membership,
+    look_up,
+)
+from dashboard.accounts.models import AuditEntry, Membership, Team
 from dashboard.accounts.services import last_entry
 from dashboard.datasets.row_exports import joined
 from dashboard.operations.audit_log import TYPES, WRITERS, LoggedObject, show_objects
@@ -48,34 +52,39 @@ PARTS = {
 }
 
 
+def get_changing_membership(request: HttpRequest, slug: str) -> Membership:
+    """Return the membership: for reading, or with POST for changing the team."""
+    is_post = request.method == "POST"
+    return (get_managing_membership if is_post else get_membership)(request, slug)
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
-def team_storage(request: Request, team: str) -> HttpResponse:
+@look_up(get_changing_membership)
+def team_storage(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """`?days=&completion_days=` shows what would be deleted; a POST keeps them."""
     if request.method == "POST":
-        team_ = get_managed_team(request, team)
         form = RetentionForm(request.POST)
         if not form.is_valid():
-            return _show(request, team_, form, can_manage=True, status=422)
+            return _show(request, membership, form, status=422)
         try:
             periods = _periods(form, request.POST)
             chosen = change_retention(
-                team_, request.user, periods, request.POST.get(BASE, "")
+                team, request.user, periods, request.POST.get(BASE, "")
             )
         except EditConflict as conflict:
             return show_conflict(
                 request,
                 conflict,
-                what=f"Storage of {team_}",
+                what=f"Storage of {team}",
                 back=request.path,
                 labels={name: str(field.label) for name, field in form.fields.items()},
-                team=team_,
-                saved=last_entry(team_, team_, "team.retention_changed"),
+                team=team,
+                saved=last_entry(team, team, "team.retention_changed"),
             )
         messages.success(request, chosen.words)
-        return redirect("team_storage", team_.slug)
-    membership = get_membership(request, team)
+        return redirect("team_storage", team.slug)
     preview = RetentionForm(request.GET) if "days" in request.GET else None
-    return _show(request, membership.team, preview, can_manage=membership.can_manage)
+    return _show(request, membership, preview)
 
 
 def _periods(form: RetentionForm, data: QueryDict) -> dict[str, Any]:
@@ -85,12 +94,12 @@ def _periods(form: RetentionForm, data: QueryDict) -> dict[str, Any]:
 
 def _show(
     request: Request,
-    team: Team,
+    membership: Membership,
     form: RetentionForm | None,
     *,
-    can_manage: bool,
     status: int = 200,
 ) -> HttpResponse:
+    team = membership.team
     now = retention_of(team)
     data = request.POST or request.GET
     is_valid = form is not None and form.is_valid()
@@ -98,7 +107,7 @@ def _show(
     usage = quota_usage(team)
     context = {
         "team": team,
-        "can_manage": can_manage,
+        "can_manage": membership.can_manage,
         "usage": usage,
         "parts": [(*words, usage.parts.get(key, 0)) for key, words in PARTS.items()],
         "form": form or RetentionForm(initial=asdict(now)),
@@ -112,33 +121,30 @@ def _show(
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def team_compute(request: Request, team: str) -> HttpResponse:
+@look_up(get_changing_membership)
+def team_compute(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """Choose the Ray cluster of the team's runs, of those that are allowed."""
     if request.method == "POST":
-        team_ = get_managed_team(request, team)
         form = ClusterForm(request.POST)
         if not form.is_valid():
-            return _show_cluster(request, team_, form, can_manage=True, status=422)
+            return _show_cluster(request, membership, form, status=422)
         try:
             address, base = form.cleaned_data["address"], request.POST.get(BASE, "")
-            choose_address(team_, request.user, address, base)
+            choose_address(team, request.user, address, base)
         except EditConflict as conflict:
             return show_conflict(
                 request,
                 conflict,
-                what=f"Compute of {team_}",
+                what=f"Compute of {team}",
                 back=request.path,
                 labels={"address": str(form.fields["address"].label)},
                 choices={"address": cluster_choices()},
-                team=team_,
-                saved=last_entry(team_, team_, "team.cluster_changed"),
+                team=team,
+                saved=last_entry(team, team, "team.cluster_changed"),
             )
-        messages.success(request, f"Ray cluster: {address_of(team_) or 'none'}.")
-        return redirect("team_compute", team_.slug)
-    membership = get_membership(request, team)
-    return _show_cluster(
-        request, membership.team, ClusterForm(), can_manage=membership.can_manage
-    )
+        messages.success(request, f"Ray cluster: {address_of(team) or 'none'}.")
+        return redirect("team_compute", team.slug)
+    return _show_cluster(request, membership, ClusterForm())
 
 
 def cluster_choices() -> dict[str, str]:
@@ -166,17 +172,17 @@ class ClusterForm(forms.Form):
 
 def _show_cluster(
     request: Request,
-    team: Team,
+    membership: Membership,
     form: ClusterForm,
     *,
-    can_manage: bool,
     status: int = 200,
 ) -> HttpResponse:
+    team = membership.team
     chosen = TeamCluster.objects.filter(team=team).values_list("address", flat=True)
     address = chosen.first() or ""
     context = {
         "team": team,
-        "can_manage": can_manage,
+        "can_manage": membership.can_manage,
         "cluster": known_cluster(team),
         "form": form if form.is_bound else ClusterForm(initial={"address": address}),
         "base_version": request.POST.get(BASE) or version_of({"address": address}),
@@ -196,18 +202,18 @@ class Line:
 
 @never_cache
 @require_safe
-def audit_log(request: Request, team: str) -> HttpResponse:
-    team_ = get_managed_team(request, team)
-    form = FilterForm(request.GET, team=team_)
+@look_up(get_managing_membership)
+def audit_log(request: Request, team: Team) -> HttpResponse:
+    form = FilterForm(request.GET, team=team)
     page = Paginator(form.narrow(), PER_PAGE).get_page(request.GET.get("page"))
     entries = list(page.object_list)
     context = {
-        "team": team_,
+        "team": team,
         "form": form,
         "page": page,
         "lines": [
             Line(entry, about, _details(entry))
-            for entry, about in zip(entries, show_objects(team_, entries), strict=True)
+            for entry, about in zip(entries, show_objects(team, entries), strict=True)
         ],
         "num_entries": (
             form.entries.count() if form.is_narrowed else page.paginator.count
@@ -241,17 +247,17 @@ def _text(value: Any) -> str:
 
 @never_cache
 @require_safe
-def audit_log_file(request: Request, team: str, file_format: str) -> HttpResponseBase:
+@look_up(get_managing_membership)
+def audit_log_file(request: Request, team: Team, file_format: str) -> HttpResponseBase:
     """Send all entries that the filters leave, not a page of them."""
-    team_ = get_managed_team(request, team)
     if file_format not in WRITERS:
         raise Http404("Format not found.")
-    form = FilterForm(request.GET, team=team_)
+    form = FilterForm(request.GET, team=team)
     if not form.is_valid():
-        return audit_log(request, team)  # which says what is wrong
+        return audit_log(request, team.slug)  # which says what is wrong
     file = attach(
         joined(WRITERS[file_format](form.narrow())),
-        filename=f"audit-log-{team_.slug}.{file_format}",
+        filename=f"audit-log-{team.slug}.{file_format}",
         content_type=f"{TYPES[file_format]}; charset=utf-8",
     )
     return mark_for_spreadsheets(file)
