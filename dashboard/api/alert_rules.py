@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
-from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
@@ -15,7 +14,7 @@ from dashboard.alerts.forms import ActionForm, RuleForm
 from dashboard.alerts.models import Rule
 from dashboard.alerts.queries import describe, get_rule, list_metrics, list_rules
 from dashboard.alerts.services import change_rule, create_rule, delete_rule, switch_rule
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import Change, Done, Id, IdIn, Input, fill, refuse_errors
 from dashboard.runs.models import Run
@@ -67,11 +66,10 @@ class RulesOut(Schema):
 
 
 @router.get("", response=RulesOut, summary="List alert rules")
-def alert_rules(request: HttpRequest) -> RulesOut:
+def alert_rules(request: ApiRequest) -> RulesOut:
     """Built-in rules first; at most 200 custom rules."""
-    team = access_of(request).team
-    rules = [RuleOut.of(rule) for rule in list_rules(team.pk)]
-    return RulesOut(items=rules, metrics=list_metrics(team))
+    rules = [RuleOut.of(rule) for rule in list_rules(request.auth.team.pk)]
+    return RulesOut(items=rules, metrics=list_metrics(request.auth.team))
 
 
 class RuleIn(Input):
@@ -99,13 +97,12 @@ class RuleIn(Input):
 
 
 @router.post("", response={201: RuleOut}, auth=WRITE, summary="Create an alert rule")
-def create_alert_rule(request: HttpRequest, payload: RuleIn) -> Status[RuleOut]:
+def create_alert_rule(request: ApiRequest, payload: RuleIn) -> Status[RuleOut]:
     """Create a rule, which applies from the next step."""
-    access = access_of(request)
-    form = _form(access.team, payload.model_dump())
+    form = _form(request.auth.team, payload.model_dump())
     refuse_errors(form, place="body", names=OF_FORM)
     with or_conflict():
-        rule = create_rule(rule=form.instance, user=access.user)
+        rule = create_rule(rule=form.instance, user=request.auth.user)
     return Status(201, RuleOut.of(rule))
 
 
@@ -126,23 +123,20 @@ class RuleChange(Change):
 
 
 @router.patch("/{rule_id}", response=RuleOut, auth=WRITE, summary="Change a rule")
-def change_alert_rule(
-    request: HttpRequest, rule_id: Id, payload: RuleChange
-) -> RuleOut:
+def change_alert_rule(request: ApiRequest, rule_id: Id, payload: RuleChange) -> RuleOut:
     """Built-in rules: only threshold, steps, sending and pausing can change; null
     resets to the default. Changing the condition withdraws the open alerts."""
-    access = access_of(request)
     with transaction.atomic():
-        rule = get_rule(access.team, rule_id, is_held=True)
+        rule = get_rule(request.auth.team, rule_id, is_held=True)
         changes = payload.over(RuleOut.of(rule))
         is_enabled = changes.pop("is_enabled", None)
         if changes:
-            form = _form_of(access.team, rule, changes)
+            form = _form_of(request.auth.team, rule, changes)
             refuse_errors(form, place="body", names=OF_FORM)
-            change_rule(rule=form.instance, user=access.user)
+            change_rule(rule=form.instance, user=request.auth.user)
         if is_enabled is not None:
-            switch_rule(rule=rule, user=access.user, is_enabled=is_enabled)
-    return RuleOut.of(get_rule(access.team, rule_id))
+            switch_rule(rule=rule, user=request.auth.user, is_enabled=is_enabled)
+    return RuleOut.of(get_rule(request.auth.team, rule_id))
 
 
 def _form_of(team: Team, rule: Rule, changes: dict[str, Any]) -> ActionForm:
@@ -172,15 +166,14 @@ def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleF
 
 
 @router.delete("/{rule_id}", response=Done, auth=WRITE, summary="Delete a rule")
-def delete_alert_rule(request: HttpRequest, rule_id: Id) -> Done:
+def delete_alert_rule(request: ApiRequest, rule_id: Id) -> Done:
     """Delete a rule. Its alerts remain, with the rule's text."""
-    access = access_of(request)
-    rule = get_rule(access.team, rule_id)
+    rule = get_rule(request.auth.team, rule_id)
     if rule.built_in:
         raise Problem(
             409,
             "You cannot delete a built-in rule. Switch it off instead.",
             code="alerts.built_in",
         )
-    delete_rule(rule=rule, user=access.user)
+    delete_rule(rule=rule, user=request.auth.user)
     return Done(done=True)

@@ -6,14 +6,13 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.alerts.models import Alert, AlertState
 from dashboard.alerts.queries import get_alert, get_rule, list_alerts
 from dashboard.alerts.services import acknowledge
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.schemas import (
     LARGEST_ID,
     Cursor,
@@ -56,7 +55,7 @@ def _alert(shape: type[S], alert: Alert, **fields: Any) -> S:
 
 @router.get("", response=Page[AlertOut], summary="List alerts")
 def alerts(
-    request: HttpRequest,
+    request: ApiRequest,
     cursor: Cursor,
     limit: Limit,
     state: Annotated[AlertState | None, Query(None)],
@@ -68,7 +67,7 @@ def alerts(
     ],
 ) -> Page[Any]:
     """Newest first."""
-    team = access_of(request).team
+    team = request.auth.team
     alerts_ = list_alerts(team)
     if state is not None:
         alerts_ = alerts_.filter(state=state)
@@ -95,9 +94,9 @@ class AlertDetail(AlertOut):
 
 
 @router.get("/{alert_id}", response=AlertDetail, summary="Get an alert")
-def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
+def alert(request: ApiRequest, alert_id: Id) -> AlertDetail:
     """Return an alert with the metric values around it and example groups."""
-    alert_ = get_alert(access_of(request).team, alert_id)
+    alert_ = get_alert(request.auth.team, alert_id)
     return _alert(
         AlertDetail,
         alert_,
@@ -109,9 +108,8 @@ def alert(request: HttpRequest, alert_id: Id) -> AlertDetail:
 @router.post(
     "/{alert_id}/acknowledge", response=Done, auth=WRITE, summary="Acknowledge an alert"
 )
-def acknowledge_alert(request: HttpRequest, alert_id: Id) -> Done:
+def acknowledge_alert(request: ApiRequest, alert_id: Id) -> Done:
     """Marks the alert as being handled."""
-    access = access_of(request)
-    alert_ = get_alert(access.team, alert_id)
-    is_done = acknowledge(alert=alert_, user=access.user)
+    alert_ = get_alert(request.auth.team, alert_id)
+    is_done = acknowledge(alert=alert_, user=request.auth.user)
     return Done.or_state(is_done, alert_, "Nothing to acknowledge: the alert is")

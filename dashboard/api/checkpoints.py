@@ -18,7 +18,7 @@ from dashboard.analysis.probes.checkpoint_tests import (
     CheckpointTestForm,
 )
 from dashboard.analysis.probes.forms import MAX_TOKENS
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.probes import ProbeOut, probe_out
 from dashboard.api.problems import Problem, or_404, or_conflict, refuse_field
 from dashboard.api.schemas import (
@@ -87,11 +87,10 @@ def model_out(
 @models_router.get(
     "", response=Page[PublishedModelOut], summary="List published models"
 )
-def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def models(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    team = access_of(request).team
-    models_ = team.published_models.select_related("published_by")
-    needs = needs_of(team)
+    models_ = request.auth.team.published_models.select_related("published_by")
+    needs = needs_of(request.auth.team)
 
     def read(model: PublishedModel) -> PublishedModelOut:
         return model_out(model, [run.pk for run in needs.get(folder_of(model), [])])
@@ -102,15 +101,16 @@ def models(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 @models_router.delete(
     "/{model_id}", response=Done, auth=WRITE, summary="Unpublish a model"
 )
-def unpublish_model(request: HttpRequest, model_id: Id) -> Done:
+def unpublish_model(request: ApiRequest, model_id: Id) -> Done:
     """Deletes its files. 409 while an unfinished run needs the model."""
-    access = access_of(request)
     with or_conflict():
-        models = access.team.published_models.select_related("published_by")
+        models = request.auth.team.published_models.select_related("published_by")
         model = models.filter(pk=model_id).first()
         unpublish(
-            model=or_404(model, f"{access.team} has no model with the ID {model_id}."),
-            user=access.user,
+            model=or_404(
+                model, f"{request.auth.team} has no model with the ID {model_id}."
+            ),
+            user=request.auth.user,
         )
     return Done(done=True)
 
@@ -144,9 +144,9 @@ class CheckpointsOut(Schema):
 @router.get(
     "/{run_id}/checkpoints", response=CheckpointsOut, summary="List checkpoints"
 )
-def checkpoints(request: HttpRequest, run_id: Id) -> CheckpointsOut:
+def checkpoints(request: ApiRequest, run_id: Id) -> CheckpointsOut:
     """Newest first, including checkpoints with deleted files."""
-    listing = list_checkpoints(get_run(access_of(request).team, run_id))
+    listing = list_checkpoints(get_run(request.auth.team, run_id))
     items = [
         fill(
             CheckpointOut,
@@ -196,9 +196,9 @@ def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
     response=FILE,
     summary="Download a checkpoint's model",
 )
-def checkpoint_model(request: HttpRequest, run_id: Id, name: Name) -> HttpResponseBase:
+def checkpoint_model(request: ApiRequest, run_id: Id, name: Name) -> HttpResponseBase:
     """Return a tar file with weights, tokenizer and config in transformers format."""
-    checkpoint = _find(access_of(request).team, run_id, name)
+    checkpoint = _find(request.auth.team, run_id, name)
     with or_conflict():
         archive = archive_model(checkpoint)
     return attach(
@@ -220,13 +220,14 @@ class PublishModelIn(Input):
     summary="Publish a checkpoint's model",
 )
 def publish_checkpoint(
-    request: HttpRequest, run_id: Id, name: Name, payload: PublishModelIn
+    request: ApiRequest, run_id: Id, name: Name, payload: PublishModelIn
 ) -> Status[PublishedModelOut]:
     """Runs and probes can start from it. Deleting its run does not delete the model."""
-    access = access_of(request)
-    checkpoint = _find(access.team, run_id, name)
+    checkpoint = _find(request.auth.team, run_id, name)
     with or_conflict():
-        model = publish(checkpoint=checkpoint, name=payload.name, user=access.user)
+        model = publish(
+            checkpoint=checkpoint, name=payload.name, user=request.auth.user
+        )
     return Status(201, model_out(model))
 
 
@@ -263,11 +264,10 @@ class TryIn(Input):
     summary="Try a checkpoint",
 )
 def try_checkpoint(
-    request: HttpRequest, run_id: Id, name: Name, payload: TryIn
+    request: ApiRequest, run_id: Id, name: Name, payload: TryIn
 ) -> Status[ProbeOut]:
     """Samples a prompt with the checkpoint and its base model, as a probe."""
-    access = access_of(request)
-    checkpoint = _find(access.team, run_id, name)
+    checkpoint = _find(request.auth.team, run_id, name)
     if payload.row is None and not payload.prompt.strip():
         raise refuse_field(
             "body.row", "Send a row or a prompt.", code="checkpoints.prompt_required"
@@ -275,7 +275,7 @@ def try_checkpoint(
     fields = payload.model_dump(exclude={"recipe_version_id", "is_scored"})
     recipe = payload.recipe_version_id if payload.is_scored else UNSCORED
     query = query_of({**fields, "checkpoint": checkpoint.name, "recipe": recipe})
-    form = CheckpointTestForm(get_run(access.team, run_id), query)
+    form = CheckpointTestForm(get_run(request.auth.team, run_id), query)
     if "checkpoint" in form.errors:
         raise Problem(
             409,
@@ -284,7 +284,7 @@ def try_checkpoint(
         )
     refuse_errors(form, place="body", names={"recipe": "recipe_version_id"})
     with or_conflict():
-        return Status(201, probe_out(form.start(access.user)))
+        return Status(201, probe_out(form.start(request.auth.user)))
 
 
 def _find(team: Team, run_id: int, name: str) -> Checkpoint:
@@ -293,8 +293,9 @@ def _find(team: Team, run_id: int, name: str) -> Checkpoint:
     return or_404(checkpoint, f"{run} has no checkpoint {name[:120]!r}.")
 
 
-def _change(request: HttpRequest, run_id: int, name: str, change: Any) -> Done:
-    access = access_of(request)
+def _change(request: ApiRequest, run_id: int, name: str, change: Any) -> Done:
     with or_conflict():
-        change(checkpoint=_find(access.team, run_id, name), user=access.user)
+        change(
+            checkpoint=_find(request.auth.team, run_id, name), user=request.auth.user
+        )
     return Done(done=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from django.http import HttpRequest, QueryDict
+from django.http import QueryDict
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from dashboard.analysis.compare.seeds import (
 )
 from dashboard.analysis.compare.selection import CompareForm, read_selection
 from dashboard.analysis.compare.verdicts import compare_summaries
-from dashboard.api.auth import READ, access_of
+from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import refuse_field
 from dashboard.api.run_schemas import RunOut
 from dashboard.api.schemas import (
@@ -144,12 +144,12 @@ class CurvesOut(Schema):
 
 
 @router.get("/curves", response=CurvesOut, summary="Compare curves")
-def compare_curves(request: HttpRequest, filters: Query[CurveFilters]) -> CurvesOut:
+def compare_curves(request: ApiRequest, filters: Query[CurveFilters]) -> CurvesOut:
     """Return the curves of the Compare page, with differences and verdicts.
 
     Values beyond ±1e37 are clipped; `/runs/{run_id}/metrics` returns them unclipped.
     """
-    selection = read_selection(access_of(request).team, runs_query(filters))
+    selection = read_selection(request.auth.team, runs_query(filters))
     if not selection.runs:
         raise refuse_field(
             "query.runs",
@@ -253,7 +253,7 @@ class ComparisonOut(Schema):
 
 @router.get("", response=ComparisonOut, summary="Compare runs")
 def compare(
-    request: HttpRequest,
+    request: ApiRequest,
     runs: Annotated[
         str,
         Query(
@@ -271,7 +271,7 @@ def compare(
     """
     query = QueryDict(mutable=True)
     query["runs"] = runs
-    selection = read_selection(access_of(request).team, query, most=MAX_RUNS)
+    selection = read_selection(request.auth.team, query, most=MAX_RUNS)
     if selection.is_cut or not selection.runs:
         raise refuse_field(
             "query.runs",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, access_of
+from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.groups import CompletionOut, completion_out
 from dashboard.api.problems import Problem
 from dashboard.api.schemas import (
@@ -93,11 +92,10 @@ class CompletionFilters(Schema):
     "/{run_id}/completions", response=FoundCompletionsOut, summary="Search completions"
 )
 def completions(
-    request: HttpRequest, run_id: Id, cursor: Cursor, filters: Query[CompletionFilters]
+    request: ApiRequest, run_id: Id, cursor: Cursor, filters: Query[CompletionFilters]
 ) -> FoundCompletionsOut:
     """Fifty per page, with the filters of the run's Completions tab."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
+    run = get_run(request.auth.team, run_id)
     query = query_of(filters.model_dump())
     if cursor:
         start, before = divmod(read_cursor(cursor), 2**START_BITS)
@@ -105,7 +103,7 @@ def completions(
         query.update({name: str(value) for name, value in page.items()})
     form = CompletionFilterForm.of_run(query, run)
     refuse_errors(form)
-    matches = _find(run, form, access.user)
+    matches = _find(run, form, request.auth.user)
     return fill(
         FoundCompletionsOut,
         matches,

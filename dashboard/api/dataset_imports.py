@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from django.http import HttpRequest, QueryDict
+from django.http import QueryDict
 from ninja import File, Form, Router, Status, UploadedFile
 from pydantic import Field
 
 from dashboard.accounts.models import User
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.dataset_schemas import ImportOut, find_dataset
 from dashboard.api.problems import (
     Problem,
@@ -184,7 +184,7 @@ class ImportIn(MappingIn):
     summary="Upload rows",
 )
 def start_import(
-    request: HttpRequest, file: File[UploadedFile], payload: Form[ImportIn]
+    request: ApiRequest, file: File[UploadedFile], payload: Form[ImportIn]
 ) -> Status[ImportOut]:
     """Import a JSONL, JSON, CSV, TSV or Parquet file of up to 32 MiB as a version.
 
@@ -192,9 +192,8 @@ def start_import(
     Send larger files in parts (`/dataset-uploads`). If a row has errors, nothing is
     imported and the response lists the errors by line.
     """
-    access = access_of(request)
-    own = find_dataset(access.team, payload.dataset_id)
-    team, user = access.team, access.user
+    own = find_dataset(request.auth.team, payload.dataset_id)
+    team, user = request.auth.team, request.auth.user
     with or_refuse(FILE_FIELD):
         upload = store_upload(team=team, user=user, file=file, dataset=own)
     try:
@@ -202,7 +201,12 @@ def start_import(
         if not seen.records:
             raise refuse_rows(seen.refusals, FILE_FIELD)
         job = begin_import(
-            upload, seen, payload, access.user, place="form", file_field=FILE_FIELD
+            upload,
+            seen,
+            payload,
+            request.auth.user,
+            place="form",
+            file_field=FILE_FIELD,
         )
     except Exception:  # the client does not know the upload
         delete_upload(upload)
@@ -217,20 +221,18 @@ def answer_import(job: ImportJob) -> Status[ImportOut]:
 
 
 @router.get("/imports/{job_id}", response=ImportOut, summary="Get an import")
-def dataset_import(request: HttpRequest, job_id: Id) -> ImportOut:
+def dataset_import(request: ApiRequest, job_id: Id) -> ImportOut:
     """Poll it until its state is done, failed or cancelled."""
-    team = access_of(request).team
     # Also here, as the lost worker may be the one that reaps jobs.
-    reap_of(get_import_job(team, job_id))
-    return ImportOut.of(get_import_job(team, job_id), tells_why=True)
+    reap_of(get_import_job(request.auth.team, job_id))
+    return ImportOut.of(get_import_job(request.auth.team, job_id), tells_why=True)
 
 
 @router.post(
     "/imports/{job_id}/stop", response=Done, auth=WRITE, summary="Stop an import"
 )
-def stop_import(request: HttpRequest, job_id: Id) -> Done:
+def stop_import(request: ApiRequest, job_id: Id) -> Done:
     """Stop the import. The file is kept; no rows are stored."""
-    access = access_of(request)
-    job = get_import_job(access.team, job_id)
-    is_done = request_stop(job, access.user)
+    job = get_import_job(request.auth.team, job_id)
+    is_done = request_stop(job, request.auth.user)
     return Done.or_state(is_done, job, "The import has already ended:")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from django.db import transaction
-from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.dataset_imports import MappingIn, answer_import, begin_import
 from dashboard.api.dataset_schemas import ImportOut, find_dataset
 from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse
@@ -95,18 +94,17 @@ class UploadIn(Input):
 
 
 @router.post("", response=UploadOut, auth=WRITE, summary="Start or resume an upload")
-def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
+def begin_dataset_upload(request: ApiRequest, payload: UploadIn) -> UploadOut:
     """Your unfinished upload of the same file is resumed from `num_received`.
 
     Then PUT its parts, and import it.
     """
-    access = access_of(request)
-    dataset = find_dataset(access.team, payload.dataset_id)
+    dataset = find_dataset(request.auth.team, payload.dataset_id)
     purge_uploads()
     with or_refuse("body.num_bytes"):
         upload = begin_transfer(
-            team=access.team,
-            user=access.user,
+            team=request.auth.team,
+            user=request.auth.user,
             dataset=dataset,
             filename=payload.filename,
             num_bytes=payload.num_bytes,
@@ -116,9 +114,9 @@ def begin_dataset_upload(request: HttpRequest, payload: UploadIn) -> UploadOut:
 
 
 @router.get("/{upload_id}", response=UploadOut, summary="Get an upload")
-def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
+def dataset_upload(request: ApiRequest, upload_id: Id) -> UploadOut:
     """Return the upload with the bytes received so far."""
-    return UploadOut.of(get_upload(access_of(request).team, upload_id))
+    return UploadOut.of(get_upload(request.auth.team, upload_id))
 
 
 @router.put(
@@ -128,13 +126,14 @@ def dataset_upload(request: HttpRequest, upload_id: Id) -> UploadOut:
     summary="Send a part of an upload",
     openapi_extra=PART,
 )
-def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> UploadOut:
+def send_dataset_part(request: ApiRequest, upload_id: Id, offset: Offset) -> UploadOut:
     """Append the body. 409: `offset` is not `num_received`; get the upload."""
-    access = access_of(request)
-    with part_problems(lambda: get_upload(access.team, upload_id).num_received, offset):
+    with part_problems(
+        lambda: get_upload(request.auth.team, upload_id).num_received, offset
+    ):
         upload = append_part(
-            team=access.team,
-            user=access.user,
+            team=request.auth.team,
+            user=request.auth.user,
             upload_id=upload_id,
             offset=offset,
             part=request,
@@ -150,14 +149,15 @@ def send_dataset_part(request: HttpRequest, upload_id: Id, offset: Offset) -> Up
     summary="Import an upload",
 )
 def import_dataset_upload(
-    request: HttpRequest, upload_id: Id, payload: MappingIn
+    request: ApiRequest, upload_id: Id, payload: MappingIn
 ) -> Status[ImportOut]:
     """Import the file; nothing if a row has errors: the response lists them by line."""
-    access = access_of(request)
-    upload = access.team.uploads.select_related("dataset").filter(pk=upload_id).first()
-    if job := live_or_done_job(access.team, upload_id):
+    upload = (
+        request.auth.team.uploads.select_related("dataset").filter(pk=upload_id).first()
+    )
+    if job := live_or_done_job(request.auth.team, upload_id):
         return answer_import(job)
-    upload = or_404(upload, f"{access.team} has no upload {upload_id}.")
+    upload = or_404(upload, f"{request.auth.team} has no upload {upload_id}.")
     if not upload.is_whole:
         if upload.is_linked:
             message = "A worker is downloading this file. Wait until the fetch is done."
@@ -173,17 +173,16 @@ def import_dataset_upload(
             code="datasets.file_missing",
         )
     job = begin_import(
-        upload, seen, payload, access.user, place="body", file_field="body"
+        upload, seen, payload, request.auth.user, place="body", file_field="body"
     )
     return answer_import(job)
 
 
 @router.delete("/{upload_id}", response=Done, auth=WRITE, summary="Discard an upload")
-def discard_dataset_upload(request: HttpRequest, upload_id: Id) -> Done:
+def discard_dataset_upload(request: ApiRequest, upload_id: Id) -> Done:
     """Versions imported from it are kept."""
-    team = access_of(request).team
-    upload = get_upload(team, upload_id)
-    if job := live_or_done_job(team, upload_id):
+    upload = get_upload(request.auth.team, upload_id)
+    if job := live_or_done_job(request.auth.team, upload_id):
         return Done(
             done=False, detail=f"Import {job.pk} of this upload is {job.state}."
         )
@@ -219,18 +218,17 @@ class FetchIn(Input):
 @fetches_router.post(
     "/dataset-fetches", response={202: ImportOut}, summary="Fetch a file from a link"
 )
-def fetch_dataset(request: HttpRequest, payload: FetchIn) -> Status[ImportOut]:
+def fetch_dataset(request: ApiRequest, payload: FetchIn) -> Status[ImportOut]:
     """Queue the download: poll the import until it is done.
 
     Then import its upload, or fetch one of its `choices` as `part`.
     """
-    access = access_of(request)
-    dataset = find_dataset(access.team, payload.dataset_id)
+    dataset = find_dataset(request.auth.team, payload.dataset_id)
     with or_refuse("body.link"):
         link = read(payload.link, revision=payload.revision, part=payload.part)
         purge_uploads()
         job = begin_fetch(
-            team=access.team, user=access.user, link=link, dataset=dataset
+            team=request.auth.team, user=request.auth.user, link=link, dataset=dataset
         )
     transaction.on_commit(lambda: notify_workers("default"))
-    return Status(202, ImportOut.of(get_import_job(access.team, job.pk)))
+    return Status(202, ImportOut.of(get_import_job(request.auth.team, job.pk)))

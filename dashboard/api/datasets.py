@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Path, Query, Router
 from pydantic import Field
 
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.dataset_schemas import (
     DatasetOut,
     DatasetVersionOut,
@@ -50,23 +49,26 @@ Format = Annotated[Literal["jsonl", "csv"], Path(examples=["jsonl"])]
 
 @router.get("/datasets", response=Page[DatasetOut], summary="List datasets")
 def datasets(
-    request: HttpRequest,
+    request: ApiRequest,
     cursor: Cursor,
     limit: Limit,
     is_trashed: Annotated[bool, Query(False, description="List the trash instead.")],
 ) -> Page[Any]:
     """Newest first, without the trash."""
-    team = access_of(request).team
-    rows = list_trashed(team) if is_trashed else team.datasets.filter(trashed_at=None)
+    rows = (
+        list_trashed(request.auth.team)
+        if is_trashed
+        else request.auth.team.datasets.filter(trashed_at=None)
+    )
     return page_by(
         rows.select_related("created_by"), DatasetOut.of, cursor=cursor, limit=limit
     )
 
 
 @router.get("/datasets/{dataset_id}", response=DatasetOut, summary="Get a dataset")
-def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
+def dataset(request: ApiRequest, dataset_id: Id) -> DatasetOut:
     """Return a dataset, also from the trash."""
-    return DatasetOut.of(get_any_dataset(access_of(request).team, dataset_id))
+    return DatasetOut.of(get_any_dataset(request.auth.team, dataset_id))
 
 
 @router.get(
@@ -75,12 +77,11 @@ def dataset(request: HttpRequest, dataset_id: Id) -> DatasetOut:
     summary="List a dataset's versions",
 )
 def dataset_versions(
-    request: HttpRequest, dataset_id: Id, cursor: Cursor, limit: Limit
+    request: ApiRequest, dataset_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
     """Newest first. A version never changes."""
-    team = access_of(request).team
-    own = get_dataset(team, dataset_id)
-    versions = list_versions(team).filter(dataset=own)
+    own = get_dataset(request.auth.team, dataset_id)
+    versions = list_versions(request.auth.team).filter(dataset=own)
     return page_by(versions, DatasetVersionOut.of, cursor=cursor, limit=limit)
 
 
@@ -89,8 +90,8 @@ def dataset_versions(
     response=DatasetVersionOut,
     summary="Get a dataset version",
 )
-def dataset_version(request: HttpRequest, version_id: Id) -> DatasetVersionOut:
-    return DatasetVersionOut.of(find_version(access_of(request).team, version_id))
+def dataset_version(request: ApiRequest, version_id: Id) -> DatasetVersionOut:
+    return DatasetVersionOut.of(find_version(request.auth.team, version_id))
 
 
 class RowsOut(Page[RowOut]):
@@ -110,7 +111,7 @@ class RowsOut(Page[RowOut]):
     summary="Read or search a version's rows",
 )
 def dataset_rows(
-    request: HttpRequest,
+    request: ApiRequest,
     version_id: Id,
     cursor: Cursor,
     limit: Limit,
@@ -120,7 +121,7 @@ def dataset_rows(
 
     409 while Cohort sorts a large version.
     """
-    version = find_version(access_of(request).team, version_id)
+    version = find_version(request.auth.team, version_id)
     view = read_view(version, filters)
     start = read_cursor(cursor) if cursor else 0
     matching = read_matching(version, view, min(start, version.num_rows), wanted=limit)
@@ -146,13 +147,12 @@ def dataset_rows(
     summary="Download a version",
 )
 def dataset_file(
-    request: HttpRequest, version_id: Id, rows_format: Format
+    request: ApiRequest, version_id: Id, rows_format: Format
 ) -> HttpResponseBase:
     """Return all rows with the column names of the source file. Also from the trash."""
-    team = access_of(request).team
     versions = DatasetVersion.objects.select_related("dataset")
-    row = versions.filter(dataset__team=team, pk=version_id).first()
-    version = or_404(row, f"{team} has no dataset version {version_id}.")
+    row = versions.filter(dataset__team=request.auth.team, pk=version_id).first()
+    version = or_404(row, f"{request.auth.team} has no dataset version {version_id}.")
     try:
         check_rows(version)
     except RowsMissing as error:
@@ -174,22 +174,21 @@ class DatasetChange(Input):
     summary="Move a dataset to the trash, or restore it",
 )
 def trash_dataset(
-    request: HttpRequest, dataset_id: Id, payload: DatasetChange
+    request: ApiRequest, dataset_id: Id, payload: DatasetChange
 ) -> DatasetOut:
     """Cohort deletes it after 30 days in the trash, or the team's own period, unless a
     run used it."""
-    access = access_of(request)
-    dataset_ = get_any_dataset(access.team, dataset_id)
+    dataset_ = get_any_dataset(request.auth.team, dataset_id)
     if payload.is_trashed:
-        trash.trash_dataset(dataset_, access.user)
+        trash.trash_dataset(dataset_, request.auth.user)
     elif dataset_.trashed_at is not None:
-        dataset_.team = access.team  # avoids a query
+        dataset_.team = request.auth.team  # avoids a query
         form = RestoreForm({"name": payload.name or dataset_.name})
         refuse_errors(form, place="body")
         name = form.cleaned_data["name"]
         with or_refuse("body.name"):
-            trash.restore_dataset(dataset_, name=name, user=access.user)
-    return DatasetOut.of(get_any_dataset(access.team, dataset_id))
+            trash.restore_dataset(dataset_, name=name, user=request.auth.user)
+    return DatasetOut.of(get_any_dataset(request.auth.team, dataset_id))
 
 
 @router.delete(
@@ -198,14 +197,13 @@ def trash_dataset(
     auth=WRITE,
     summary="Delete a dataset permanently",
 )
-def delete_dataset(request: HttpRequest, dataset_id: Id) -> Done:
+def delete_dataset(request: ApiRequest, dataset_id: Id) -> Done:
     """Delete a dataset in the trash that no run or probe has used."""
-    access = access_of(request)
-    dataset_ = get_any_dataset(access.team, dataset_id)
+    dataset_ = get_any_dataset(request.auth.team, dataset_id)
     if dataset_.trashed_at is None:
         message = f"{dataset_} is not in the trash. Move it there first."
         raise Problem(409, message, code="datasets.not_in_trash")
-    dataset_.team = access.team  # avoids a query
+    dataset_.team = request.auth.team  # avoids a query
     with or_conflict():
-        trash.delete_dataset(dataset_, access.user)
+        trash.delete_dataset(dataset_, request.auth.user)
     return Done(done=True)

@@ -12,7 +12,7 @@ from django.urls import reverse
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
-from dashboard.api.auth import INGEST, access_of
+from dashboard.api.auth import INGEST, ApiRequest
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -121,22 +121,21 @@ class AttemptOut(Schema):
 
 
 @router.post("", response={200: OpenedOut, 201: OpenedOut}, summary="Open a run")
-def open_external_run(request: HttpRequest, payload: OpeningIn) -> Status[OpenedOut]:
+def open_external_run(request: ApiRequest, payload: OpeningIn) -> Status[OpenedOut]:
     """Return 201 for a new run; 200 with the existing run if the key is known.
 
     429 with Retry-After if the team's quota of runs is reached.
     """
-    access = access_of(request)
     opening = Opening(**payload.model_dump())
     try:
-        run, is_new = open_run(opening, team=access.team, user=access.user)
+        run, is_new = open_run(opening, team=request.auth.team, user=request.auth.user)
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
         field = str(error).partition(" ")[0].rstrip(":")
         is_field = field in OpeningIn.model_fields
         raise refuse_field(f"body.{field}" if is_field else "body", error) from None
-    address = reverse("run", args=[access.team.slug, run.pk])
+    address = reverse("run", args=[request.auth.team.slug, run.pk])
     opened = OpenedOut(
         id=run.pk, attempt=run.attempt, address=request.build_absolute_uri(address)
     )
@@ -192,14 +191,13 @@ def send_external_events(
     "/{external_id}/attempts", response=AttemptOut, summary="Start another attempt"
 )
 def start_external_attempt(
-    request: HttpRequest, external_id: Id, payload: AttemptIn
+    request: ApiRequest, external_id: Id, payload: AttemptIn
 ) -> AttemptOut:
     """Start a new attempt. Cohort refuses later events of the previous one."""
     run = _find(request, external_id)
-    user = access_of(request).user
     try:
         attempt = open_attempt(
-            run, from_step=payload.from_step, host=payload.host, user=user
+            run, from_step=payload.from_step, host=payload.host, user=request.auth.user
         )
     except RunEnded as error:
         raise Problem(409, str(error), code=error.code) from None
@@ -210,11 +208,12 @@ def start_external_attempt(
     return AttemptOut(attempt=attempt)
 
 
-def _find(request: HttpRequest, run_id: int) -> Run:
+def _find(request: ApiRequest, run_id: int) -> Run:
     """Includes runs in the trash, so that the refusal can say why."""
-    team = access_of(request).team
-    run = Run.objects.filter(team=team, pk=run_id, source__has_key="kind").first()
-    return or_404(run, f"External run {run_id} not found in {team}.")
+    run = Run.objects.filter(
+        team=request.auth.team, pk=run_id, source__has_key="kind"
+    ).first()
+    return or_404(run, f"External run {run_id} not found in {request.auth.team}.")
 
 
 def _full(error: QuotaExceeded) -> Problem:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from django.db.models import Q
-from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, access_of
+from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import refuse_field
 from dashboard.api.schemas import (
     Cursor,
@@ -152,7 +151,7 @@ def completion_out(
 
 @router.get("/{run_id}/groups", response=Page[GroupOut], summary="List groups")
 def groups(
-    request: HttpRequest,
+    request: ApiRequest,
     run_id: Id,
     cursor: Cursor,
     limit: Limit,
@@ -167,7 +166,7 @@ def groups(
     ],
 ) -> Page[Any]:
     """List groups by step and prompt, without superseded groups."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     groups_ = Group.objects.current().filter(run=run)
     if step is not None:
         groups_ = groups_.filter(step=step)
@@ -202,13 +201,12 @@ def groups(
     summary="Get a group",
 )
 def group(
-    request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
+    request: ApiRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupDetail:
     """Return completions with rule contributions, advantages and annotations."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
+    run = get_run(request.auth.team, run_id)
     group_ = get_group(run, step, prompt_index, with_texts=True)
-    marks = read_annotations([group_.pk], access.user)
+    marks = read_annotations([group_.pk], request.auth.user)
     notes = notes_of(group_)
     ranks = rank_completions(
         group_, group_.completions, rule_weights(run, step), step_recipe(run, step)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -63,9 +62,9 @@ class StartsOut(Schema):
 
 
 @router.get("/presets", response=StartsOut, summary="List presets and models")
-def presets(request: HttpRequest) -> StartsOut:
+def presets(request: ApiRequest) -> StartsOut:
     """Presets of published systems and of the team, and starter models."""
-    team = access_of(request).team
+    team = request.auth.team
     starters = choices_of(team).starters
     offered = [*offer_presets(), *offer_team_presets(team), *offer_starters(starters)]
     starts = [
@@ -133,17 +132,16 @@ class LaunchIn(Input):
 
 
 @router.post("/launches", response={201: RunDetail}, auth=WRITE, summary="Launch a run")
-def launch(request: HttpRequest, payload: LaunchIn) -> Status[RunDetail]:
+def launch(request: ApiRequest, payload: LaunchIn) -> Status[RunDetail]:
     """Queue a run after the checks of the launch form.
 
     Omitted fields keep the values of `start`. A team's only dataset or recipe is the
     default.
     """
-    access = access_of(request)
-    form = read_launch(access.team, payload)
+    form = read_launch(request.auth.team, payload)
     checked = checked_launch(form)
     refuse_warnings(checked, payload)
-    team, user = access.team, access.user
+    team, user = request.auth.team, request.auth.user
     start, fork = form.start.run, form.start.fork
     with or_conflict():
         run = launch_run(checked, team=team, user=user, cloned_from=start, fork_of=fork)
@@ -313,9 +311,9 @@ class LaunchCheckOut(Schema):
 @router.post(
     "/launches/check", response=LaunchCheckOut, auth=WRITE, summary="Check a launch"
 )
-def check_launch(request: HttpRequest, payload: LaunchIn) -> LaunchCheckOut:
+def check_launch(request: ApiRequest, payload: LaunchIn) -> LaunchCheckOut:
     """Runs the checks of a launch with the same body, without launching."""
-    form = read_launch(access_of(request).team, payload)
+    form = read_launch(request.auth.team, payload)
     checked = checked_launch(form)
     summary = summarize(form)
     return LaunchCheckOut(

@@ -8,12 +8,12 @@ from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, access_of
+from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import Problem, or_404, refuse_field
 from dashboard.api.schemas import (
     FILE,
@@ -99,7 +99,7 @@ class MetricsOut(Schema):
 
 @router.get("/{run_id}/metrics", response=MetricsOut, summary="Read metrics")
 def metrics(
-    request: HttpRequest,
+    request: ApiRequest,
     run_id: Id,
     cursor: Cursor,
     first_step: StepBound,
@@ -119,7 +119,7 @@ def metrics(
 
     NaN and infinite values are missing.
     """
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     offered = metric_names(run)
     chosen = [name for name in names.split(",") if name] or offered
     if unknown := [name for name in chosen if name not in offered]:
@@ -171,10 +171,10 @@ class EvaluationOut(Schema):
     "/{run_id}/evaluations", response=Page[EvaluationOut], summary="List evaluations"
 )
 def evaluations(
-    request: HttpRequest, run_id: Id, cursor: Cursor, limit: Limit
+    request: ApiRequest, run_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
     """List evaluations on held-out sets, in order of time, without superseded ones."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     evaluations_ = Evaluation.objects.filter(run=run, superseded_by=None)
     read = partial(fill, EvaluationOut)
     return page_by(evaluations_, read, cursor=cursor, limit=limit, key="pk")
@@ -182,14 +182,14 @@ def evaluations(
 
 @router.get("/{run_id}/files/{file}", response=FILE, summary="Export a run")
 def run_file(
-    request: HttpRequest,
+    request: ApiRequest,
     run_id: Id,
     file: FileName,
     first_step: StepBound,
     last_step: StepBound,
 ) -> HttpResponseBase:
     """Metrics or completions as CSV, JSON Lines or Parquet, or for other tools."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     return send_file(run, span_of(first_step, last_step), file)
 
 
@@ -252,7 +252,7 @@ class LogOut(Schema):
 
 @logs_router.get("/{run_id}/log", response=LogOut, summary="Read a run's log")
 def run_log(
-    request: HttpRequest,
+    request: ApiRequest,
     run_id: Id,
     which: Query[Which],
     after: Byte,
@@ -260,7 +260,7 @@ def run_log(
     line: Annotated[int | None, Query(None, ge=1, le=10**12)],
 ) -> LogOut:
     """Up to 500 lines: the last, after or before a byte offset, or around a line."""
-    source = _source(get_run(access_of(request).team, run_id), which)
+    source = _source(get_run(request.auth.team, run_id), which)
     part = read_part(source.path, after=after, before=before, line=line)
     fields: dict[str, Any] = asdict(part)
     fields.pop("mark")
@@ -277,10 +277,10 @@ def run_log(
 
 @logs_router.get("/{run_id}/log/file", response=FILE, summary="Download a run's log")
 def run_log_file(
-    request: HttpRequest, run_id: Id, which: Query[Which]
+    request: ApiRequest, run_id: Id, which: Query[Which]
 ) -> HttpResponseBase:
     """Return the log of one attempt."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     source = _source(run, which)
     if not source.path.is_file():
         raise Problem(404, source.missing)
@@ -309,7 +309,7 @@ class SystemOut(Schema):
     "/{run_id}/system", response=SystemOut, summary="Read system metrics"
 )
 def run_system(
-    request: HttpRequest,
+    request: ApiRequest,
     run_id: Id,
     x: Annotated[Literal["time", "step"], Query("time")],
     first: Moment,
@@ -317,7 +317,7 @@ def run_system(
     after: Moment,
 ) -> SystemOut:
     """About 500 points between two times or steps; with `after`, newer points only."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     window = Window(axis=x, first=first, last=last)
     return SystemOut(
         **as_columns(system_samples.read_points(run.pk, window, after=after))
@@ -337,10 +337,10 @@ class GroupTokensOut(Schema):
     summary="Read token values",
 )
 def group_tokens(
-    request: HttpRequest, run_id: Id, step: Step, prompt_index: Step
+    request: ApiRequest, run_id: Id, step: Step, prompt_index: Step
 ) -> GroupTokensOut:
     """Return the tokens of a group; 404 says which groups have token values."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     completions = read_tokens(get_group(run, step, prompt_index))
     return GroupTokensOut(completions=plain(or_404(completions, which_are_kept(run))))
 
@@ -351,13 +351,13 @@ def group_tokens(
     summary="Download a run's settings",
 )
 def run_config_file(
-    request: HttpRequest, run_id: Id, suffix: Literal["toml", "json"]
+    request: ApiRequest, run_id: Id, suffix: Literal["toml", "json"]
 ) -> HttpResponseBase:
     """Return the settings as a file for `python -m trainer run`.
 
     Comments in TOML name the dataset versions.
     """
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     config = or_404(settings_of(run), f"{run} was imported and has no settings.")
     text = WRITERS[suffix](run, config)
     return attach(

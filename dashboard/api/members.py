@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from django.conf import settings
 from django.db import transaction
-from django.http import HttpRequest
 from django.urls import reverse
 from ninja import Router, Schema, Status
 from pydantic import Field
@@ -31,7 +30,7 @@ from dashboard.api.auth import (
     ANY,
     READ,
     Access,
-    access_of,
+    ApiRequest,
     list_tokens,
     revoke_token,
 )
@@ -77,9 +76,9 @@ class InvitationOut(Schema):
 @invitations_router.get(
     "", response=Page[InvitationOut], summary="List open invitations"
 )
-def invitations(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def invitations(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first, without used, revoked and expired invitations."""
-    invitations_ = open_invitations(access_of(request).team)
+    invitations_ = open_invitations(request.auth.team)
     return page_by(invitations_, InvitationOut.of, cursor=cursor, limit=limit)
 
 
@@ -104,14 +103,15 @@ class NewInvitation(InvitationOut):
 
 
 @invitations_router.post("", response={201: NewInvitation}, summary="Invite someone")
-def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvitation]:
+def invite_member(request: ApiRequest, payload: InvitationIn) -> Status[NewInvitation]:
     """Opening the address joins the team. Share it if Cohort does not send e-mail."""
-    access = access_of(request)
     can_send = settings.MAIL_IS_SET_UP
-    form = InviteForm(payload.model_dump(), by=access.membership, can_send=can_send)
+    form = InviteForm(
+        payload.model_dump(), by=request.auth.membership, can_send=can_send
+    )
     refuse_errors(form, place="body")
     with or_conflict():
-        made, token = invite(by=access.membership, **form.cleaned_data)
+        made, token = invite(by=request.auth.membership, **form.cleaned_data)
     address = request.build_absolute_uri(reverse("invitation", args=[token]))
     is_sent, problem = bool(made.email and can_send), ""
     if is_sent:
@@ -129,12 +129,11 @@ def invite_member(request: HttpRequest, payload: InvitationIn) -> Status[NewInvi
 @invitations_router.delete(
     "/{invitation_id}", response=Done, summary="Revoke an invitation"
 )
-def revoke_invitation(request: HttpRequest, invitation_id: Id) -> Done:
+def revoke_invitation(request: ApiRequest, invitation_id: Id) -> Done:
     """Revoke an invitation. Its address stops working."""
-    access = access_of(request)
-    row = access.team.invitations.filter(pk=invitation_id).first()
-    invitation = or_404(row, f"{access.team} has no invitation {invitation_id}.")
-    if revoke(invitation, by=access.user):
+    row = request.auth.team.invitations.filter(pk=invitation_id).first()
+    invitation = or_404(row, f"{request.auth.team} has no invitation {invitation_id}.")
+    if revoke(invitation, by=request.auth.user):
         return Done(done=True)
     return Done(done=False, detail="It was already used, revoked or expired.")
 
@@ -161,20 +160,19 @@ class Me(Schema):
 
 
 @me_router.get("/me", response=Me, auth=ANY, summary="Get the token's owner")
-def me(request: HttpRequest) -> Me:
+def me(request: ApiRequest) -> Me:
     """Return the person, the team and the scopes of the token."""
-    access = access_of(request)
-    is_ingest = access.token.scopes == ["ingest"]
+    is_ingest = request.auth.token.scopes == ["ingest"]
     most = guards.MAX_OF_INGEST if is_ingest else guards.MAX_OF_TOKEN
-    person = Person.of(access.user)
+    person = Person.of(request.auth.user)
     assert person is not None
     return Me(
         person=person,
-        team=TeamOut(slug=access.team.slug, name=access.team.name),
-        role=access.membership.role,
-        scopes=sorted(access.scopes),
-        token=str(access.token),
-        expires_at=access.token.expires_at,
+        team=TeamOut(slug=request.auth.team.slug, name=request.auth.team.name),
+        role=request.auth.membership.role,
+        scopes=sorted(request.auth.scopes),
+        token=str(request.auth.token),
+        expires_at=request.auth.token.expires_at,
         requests_per_minute=most,
     )
 
@@ -203,9 +201,9 @@ class MemberOut(Schema):
 
 
 @router.get("", response=Page[MemberOut], summary="List members")
-def members(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def members(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """List members in order of joining."""
-    members_ = access_of(request).team.memberships.select_related("user")
+    members_ = request.auth.team.memberships.select_related("user")
     return page_by(members_, MemberOut.of, cursor=cursor, limit=limit, key="pk")
 
 
@@ -224,30 +222,28 @@ class MemberChange(Change):
 
 @router.patch("/{member_id}", response=MemberOut, auth=ADMIN, summary="Change a member")
 def change_member(
-    request: HttpRequest, member_id: Id, payload: MemberChange
+    request: ApiRequest, member_id: Id, payload: MemberChange
 ) -> MemberOut:
     """Change a member's role, and whether the person can sign in."""
-    access = access_of(request)
-    of = _find(access, member_id)
+    of = _find(request.auth, member_id)
     with or_conflict(), transaction.atomic():
-        Team.objects.select_for_update().get(pk=access.team.pk)  # first, as below
-        sent = payload.over(MemberOut.of(_find(access, member_id)))
+        Team.objects.select_for_update().get(pk=request.auth.team.pk)  # first, as below
+        sent = payload.over(MemberOut.of(_find(request.auth, member_id)))
         role, is_active = sent.get("role"), sent.get("is_active")
         if role is not None:
-            change_role(by=access.membership, of=of, role=role)
+            change_role(by=request.auth.membership, of=of, role=role)
         if is_active is not None:
             switch = reactivate if is_active else deactivate
-            switch(by=require_owner(access.membership), member=of)
-    return MemberOut.of(_find(access, member_id))
+            switch(by=require_owner(request.auth.membership), member=of)
+    return MemberOut.of(_find(request.auth, member_id))
 
 
 @router.delete("/{member_id}", response=Done, auth=ADMIN, summary="Remove a member")
-def remove_team_member(request: HttpRequest, member_id: Id) -> Done:
+def remove_team_member(request: ApiRequest, member_id: Id) -> Done:
     """Keeps their data. Only owners can remove an owner."""
-    access = access_of(request)
-    member = _find(access, member_id)
+    member = _find(request.auth, member_id)
     with or_conflict():
-        remove_member(by=access.membership, member=member)
+        remove_member(by=request.auth.membership, member=member)
     return Done(done=True)
 
 
@@ -276,9 +272,9 @@ class TokenOut(Schema):
 
 
 @tokens_router.get("", response=Page[TokenOut], summary="List tokens")
-def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def tokens(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """List all tokens of the team, newest first, without their text."""
-    tokens_ = list_tokens(access_of(request).team)
+    tokens_ = list_tokens(request.auth.team)
     return page_by(
         tokens_,
         lambda token: fill(TokenOut, token, person=Person.of(token.user)),
@@ -288,23 +284,24 @@ def tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 
 
 @tokens_router.delete("/{token_id}", response=Done, summary="Revoke a token")
-def delete_token(request: HttpRequest, token_id: Id) -> Done:
+def delete_token(request: ApiRequest, token_id: Id) -> Done:
     """Revoke a token, which stops working at once.
 
     The owner of a token can revoke it without the scope admin: `DELETE /me/token`.
     """
-    team = access_of(request).team
-    token = list_tokens(team).filter(pk=token_id).first()
-    return _revoke(request, or_404(token, f"{team} has no token {token_id}."))
+    token = list_tokens(request.auth.team).filter(pk=token_id).first()
+    return _revoke(
+        request, or_404(token, f"{request.auth.team} has no token {token_id}.")
+    )
 
 
 @own_token_router.delete("/token", response=Done, summary="Revoke this token")
-def revoke_own_token(request: HttpRequest) -> Done:
+def revoke_own_token(request: ApiRequest) -> Done:
     """Revoke the token of this request, which stops working at once."""
-    return _revoke(request, access_of(request).token)
+    return _revoke(request, request.auth.token)
 
 
-def _revoke(request: HttpRequest, token: ApiToken) -> Done:
-    if revoke_token(token=token, user=access_of(request).user):
+def _revoke(request: ApiRequest, token: ApiToken) -> Done:
+    if revoke_token(token=token, user=request.auth.user):
         return Done(done=True)
     return Done(done=False, detail="It was already revoked.")

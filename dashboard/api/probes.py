@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field
 
@@ -20,7 +19,7 @@ from dashboard.analysis.probes.services import (
     request_stop,
     waiting_reason,
 )
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.schemas import (
@@ -102,9 +101,9 @@ def _probe(shape: type[S], row: Probe, **fields: Any) -> S:
 
 
 @router.get("", response=Page[ProbeOut], summary="List probes")
-def probes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def probes(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    probes_ = access_of(request).team.probes.select_related(*RELATED)
+    probes_ = request.auth.team.probes.select_related(*RELATED)
     return page_by(probes_, probe_out, cursor=cursor, limit=limit)
 
 
@@ -113,8 +112,8 @@ class ProbeDetail(ProbeOut):
 
 
 @router.get("/{probe_id}", response=ProbeDetail, summary="Get a probe")
-def probe(request: HttpRequest, probe_id: Id) -> ProbeDetail:
-    probe_ = get_probe(access_of(request).team, probe_id)
+def probe(request: ApiRequest, probe_id: Id) -> ProbeDetail:
+    probe_ = get_probe(request.auth.team, probe_id)
     return _probe(ProbeDetail, probe_, waiting=waiting_reason(probe_))
 
 
@@ -141,10 +140,10 @@ class ProbeGroupOut(Schema):
     "/{probe_id}/groups", response=Page[ProbeGroupOut], summary="List a probe's groups"
 )
 def probe_groups(
-    request: HttpRequest, probe_id: Id, cursor: Cursor, limit: Limit
+    request: ApiRequest, probe_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
     """Completions with their scores, in sampling order."""
-    groups = get_probe(access_of(request).team, probe_id).groups.all()
+    groups = get_probe(request.auth.team, probe_id).groups.all()
     read = partial(fill, ProbeGroupOut)
     return page_by(groups, read, cursor=cursor, limit=limit, key="pk")
 
@@ -167,10 +166,9 @@ class ProbeIn(LaunchIn):
 
 
 @router.post("", response={201: ProbeOut}, auth=WRITE, summary="Start a probe")
-def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
+def start_probe(request: ApiRequest, payload: ProbeIn) -> Status[ProbeOut]:
     """Accepts the body of a launch and samples from its model without launching it."""
-    access = access_of(request)
-    launch = checked_launch(read_launch(access.team, payload))
+    launch = checked_launch(read_launch(request.auth.team, payload))
     num_rows = launch.dataset_version.num_rows
     if beyond := [position for position in payload.positions if position >= num_rows]:
         raise refuse_field(
@@ -181,8 +179,8 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
         )
     with or_conflict():
         begun = probe_launched(
-            access.team,
-            access.user,
+            request.auth.team,
+            request.auth.user,
             launch,
             positions=sorted(set(payload.positions)),
             num_prompts=payload.num_prompts,
@@ -193,9 +191,8 @@ def start_probe(request: HttpRequest, payload: ProbeIn) -> Status[ProbeOut]:
 
 
 @router.post("/{probe_id}/stop", response=Done, auth=WRITE, summary="Stop a probe")
-def stop_probe(request: HttpRequest, probe_id: Id) -> Done:
+def stop_probe(request: ApiRequest, probe_id: Id) -> Done:
     """Completions sampled so far are kept."""
-    access = access_of(request)
-    probe_ = get_probe(access.team, probe_id)
-    is_done = request_stop(probe=probe_, user=access.user)
+    probe_ = get_probe(request.auth.team, probe_id)
+    is_done = request_stop(probe=probe_, user=request.auth.user)
     return Done.or_state(is_done, probe_, "Nothing to stop: the probe is")

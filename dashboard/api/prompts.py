@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
-from dashboard.api.auth import READ, access_of
+from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.schemas import (
     Cursor,
     Id,
@@ -95,14 +94,14 @@ class PromptFilters(Schema):
     "/{run_id}/prompts", response=LearnedPromptsOut, summary="List a run's prompts"
 )
 def run_prompts(
-    request: HttpRequest,
+    request: ApiRequest,
     run_id: Id,
     cursor: Cursor,
     limit: Limit,
     filters: Query[PromptFilters],
 ) -> LearnedPromptsOut:
     """List prompts with pass rate and class, as in the run's Prompts tab."""
-    run = get_run(access_of(request).team, run_id)
+    run = get_run(request.auth.team, run_id)
     form = PromptFilterForm.read(query_of(filters.model_dump()))
     refuse_errors(form)
     matches = find_prompts(run, form)

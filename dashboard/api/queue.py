@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.db import transaction
-from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
 from dashboard.accounts.access import require_workers
-from dashboard.api.auth import ADMIN, READ, WRITE, access_of
+from dashboard.api.auth import ADMIN, READ, WRITE, ApiRequest
 from dashboard.api.problems import or_404
 from dashboard.api.schemas import (
     Change,
@@ -67,10 +66,10 @@ class QueueOut(Schema):
 
 
 @router.get("", response=QueueOut, summary="Get the queue")
-def queue(request: HttpRequest) -> QueueOut:
+def queue(request: ApiRequest) -> QueueOut:
     """List the team's queued runs, with their positions among all teams' runs."""
     current = read_queue()
-    own = team_queue(access_of(request).team, current)
+    own = team_queue(request.auth.team, current)
     return QueueOut(
         items=[
             QueuedRun(
@@ -121,11 +120,10 @@ class CurrentValues(Schema):
     auth=WRITE,
     summary="Change a run's position in the queue",
 )
-def change_queued_run(request: HttpRequest, run_id: Id, payload: QueueChange) -> Done:
+def change_queued_run(request: ApiRequest, run_id: Id, payload: QueueChange) -> Done:
     """Runs of other teams keep their positions."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    user, changed = access.user, []
+    run = get_run(request.auth.team, run_id)
+    user, changed = request.auth.user, []
     with transaction.atomic():
         locked = Run.objects.select_for_update().get(pk=run.pk)
         label = Priority(locked.priority).label
@@ -166,12 +164,12 @@ class WorkerOut(Schema):
 
 
 @workers_router.get("", response=Page[WorkerOut], summary="List workers")
-def workers(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def workers(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Workers of the server, newest first, with the team's runs on them."""
     page: Page[Any] = page_by(
         Worker.objects.all(), lambda worker: worker, cursor=cursor, limit=limit
     )
-    cards = describe_workers(page.items, team=access_of(request).team)
+    cards = describe_workers(page.items, team=request.auth.team)
     cards.sort(key=lambda card: -card.worker.pk)
     page.items = [
         fill(
@@ -197,16 +195,15 @@ class WorkerChange(Input):
 @workers_router.patch(
     "/{worker_id}", response=Done, auth=ADMIN, summary="Drain or undrain a worker"
 )
-def drain_worker(request: HttpRequest, worker_id: Id, payload: WorkerChange) -> Done:
+def drain_worker(request: ApiRequest, worker_id: Id, payload: WorkerChange) -> Done:
     """Drain or undrain a worker. All teams share the workers, so this takes an
     operator's token, or an admin's where there is one team.
     """
-    access = access_of(request)
-    require_workers(access.membership)
+    require_workers(request.auth.membership)
     row = Worker.objects.filter(pk=worker_id).first()
     worker = or_404(row, f"Worker {worker_id} not found.")
     change = drain if payload.is_drained else undrain
-    if change(worker, team=access.team, user=access.user):
+    if change(worker, team=request.auth.team, user=request.auth.user):
         return Done(done=True)
     state = "drained" if payload.is_drained else "undrained"
     return Done(done=False, detail=f"The worker is already {state}.")

@@ -10,7 +10,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field, ValidationError
 
 from dashboard.accounts.models import Team
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.dataset_schemas import find_version
 from dashboard.api.problems import (
     Problem,
@@ -70,9 +70,9 @@ def version_out(row: RecipeVersion) -> RecipeVersionOut:
 
 
 @router.get("", response=Page[RecipeOut], summary="List recipes")
-def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def recipes(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    recipes_ = access_of(request).team.recipes.select_related("created_by")
+    recipes_ = request.auth.team.recipes.select_related("created_by")
     return page_by(
         recipes_,
         lambda row: fill(RecipeOut, row, created_by=Person.of(row.created_by)),
@@ -87,10 +87,10 @@ def recipes(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     summary="List a recipe's versions",
 )
 def recipe_versions(
-    request: HttpRequest, recipe_id: Id, cursor: Cursor, limit: Limit
+    request: ApiRequest, recipe_id: Id, cursor: Cursor, limit: Limit
 ) -> Page[Any]:
     """Newest first. A version never changes."""
-    own = get_recipe(access_of(request).team, recipe_id)
+    own = get_recipe(request.auth.team, recipe_id)
     versions = own.versions.select_related("recipe")
     return page_by(versions, version_out, cursor=cursor, limit=limit)
 
@@ -107,9 +107,8 @@ class RecipeIn(VersionIn):
 @router.post(
     "", response={201: RecipeVersionOut}, auth=WRITE, summary="Create a recipe"
 )
-def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersionOut]:
+def create_recipe(request: ApiRequest, payload: RecipeIn) -> Status[RecipeVersionOut]:
     """Create a recipe with its first version."""
-    access = access_of(request)
     name = " ".join(payload.name.split())
     if not name:
         raise refuse_field(
@@ -119,10 +118,10 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
         )
     with or_refuse("body.name"):
         version = save_recipe_version(
-            team=access.team,
+            team=request.auth.team,
             name=name,
             recipe=read_spec(payload.spec),
-            user=access.user,
+            user=request.auth.user,
             description=payload.description,
         )
     return Status(201, version_out(version))
@@ -135,16 +134,15 @@ def create_recipe(request: HttpRequest, payload: RecipeIn) -> Status[RecipeVersi
     summary="Create a recipe version",
 )
 def create_recipe_version(
-    request: HttpRequest, recipe_id: Id, payload: VersionIn
+    request: ApiRequest, recipe_id: Id, payload: VersionIn
 ) -> Status[RecipeVersionOut]:
     """Returns the newest version if the recipe equals it."""
-    access = access_of(request)
-    own = get_recipe(access.team, recipe_id)
+    own = get_recipe(request.auth.team, recipe_id)
     version = save_recipe_version(
-        team=access.team,
+        team=request.auth.team,
         name=own.name,
         recipe=read_spec(payload.spec),
-        user=access.user,
+        user=request.auth.user,
         existing=own,
     )
     return Status(201, version_out(version))
@@ -203,9 +201,9 @@ def _summarize(recipe: Recipe) -> RecipeSummary:
     response=RecipeVersionDetail,
     summary="Get a recipe version",
 )
-def recipe_version(request: HttpRequest, recipe_version_id: Id) -> RecipeVersionDetail:
+def recipe_version(request: ApiRequest, recipe_version_id: Id) -> RecipeVersionDetail:
     """Return a version with its summary, formula and bounds."""
-    version = find_recipe_version(access_of(request).team, recipe_version_id)
+    version = find_recipe_version(request.auth.team, recipe_version_id)
     summary = _summarize(Recipe.model_validate(version.spec))
     return RecipeVersionDetail(
         **version_out(version).model_dump(), **summary.model_dump()
@@ -246,12 +244,12 @@ class RecipeCheckOut(RecipeSummary):
 @versions_router.post(
     "/recipes/check", response=RecipeCheckOut, summary="Check a recipe"
 )
-def check_recipe(request: HttpRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
+def check_recipe(request: ApiRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     """Saves nothing. 422 names the invalid fields."""
     recipe, version_id = read_spec(payload.spec), payload.dataset_version_id
     findings: list[RecipeWarning] = []
     if version_id is not None:
-        version = find_version(access_of(request).team, version_id)
+        version = find_version(request.auth.team, version_id)
         findings = check_rows(recipe, version)
     return RecipeCheckOut(
         **_summarize(recipe).model_dump(),

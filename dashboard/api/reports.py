@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
@@ -20,7 +19,7 @@ from dashboard.analysis.reports.services import (
     get_report,
     own_hosts,
 )
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -74,7 +73,7 @@ class ReportDetail(ReportOut):
 
 @router.get("", response=Page[ReportOut], summary="List reports")
 def reports(
-    request: HttpRequest,
+    request: ApiRequest,
     cursor: Cursor,
     limit: Limit,
     q: Annotated[
@@ -85,7 +84,7 @@ def reports(
     ],
 ) -> Page[Any]:
     """Last saved first."""
-    reports_ = find_reports(access_of(request).team, q)
+    reports_ = find_reports(request.auth.team, q)
     reports_ = reports_.select_related("created_by", "saved_by")
     return page_from(
         reports_, lambda row: _report(ReportOut, row), cursor=cursor, limit=limit
@@ -93,9 +92,9 @@ def reports(
 
 
 @router.get("/{report_id}", response=ReportDetail, summary="Get a report")
-def report(request: HttpRequest, report_id: Id) -> ReportDetail:
+def report(request: ApiRequest, report_id: Id) -> ReportDetail:
     """Return the text; `/reports/{report_id}/export.html` renders the blocks."""
-    return _report(ReportDetail, get_report(access_of(request).team, report_id))
+    return _report(ReportDetail, get_report(request.auth.team, report_id))
 
 
 class ReportIn(Input):
@@ -104,14 +103,13 @@ class ReportIn(Input):
 
 
 @router.post("", response={201: ReportDetail}, auth=WRITE, summary="Create a report")
-def create_report(request: HttpRequest, payload: ReportIn) -> Status[ReportDetail]:
+def create_report(request: ApiRequest, payload: ReportIn) -> Status[ReportDetail]:
     """URLs of this server's pages become blocks, as in the editor."""
-    access = access_of(request)
     _check(payload.title, payload.text)
     with or_conflict():  # as many as a team may have
         made = services.create_report(
-            team=access.team,
-            user=access.user,
+            team=request.auth.team,
+            user=request.auth.user,
             title=payload.title,
             text=payload.text,
             hosts=own_hosts(request),
@@ -132,25 +130,24 @@ class ReportSaveIn(Input):
     "/{report_id}", response=ReportDetail, auth=WRITE, summary="Save a report"
 )
 def save_report(
-    request: HttpRequest, report_id: Id, payload: ReportSaveIn
+    request: ApiRequest, report_id: Id, payload: ReportSaveIn
 ) -> ReportDetail:
     """Saves a new version. Omitted fields keep their values."""
-    access = access_of(request)
-    report_ = get_report(access.team, report_id)
+    report_ = get_report(request.auth.team, report_id)
     title = report_.title if payload.title is None else payload.title
     text = report_.text if payload.text is None else payload.text
     _check(title, text)
     try:
         services.save_report(
             report=report_,
-            user=access.user,
+            user=request.auth.user,
             number=payload.number,
             title=title,
             text=text,
             hosts=own_hosts(request),
         )
     except EditConflict as error:
-        newest = get_report(access.team, report_id)
+        newest = get_report(request.auth.team, report_id)
         raise Problem(
             409,
             f"{newest.saved_by or 'Another member'} saved version {newest.number} of "
@@ -168,7 +165,7 @@ def save_report(
         ) from error
     except ValueError as error:  # longer once addresses are blocks
         raise refuse_field("body.text", error) from error
-    return _report(ReportDetail, get_report(access.team, report_id))
+    return _report(ReportDetail, get_report(request.auth.team, report_id))
 
 
 def _check(title: str, text: str) -> None:
@@ -179,14 +176,15 @@ def _check(title: str, text: str) -> None:
 
 
 @router.delete("/{report_id}", response=Done, auth=WRITE, summary="Delete a report")
-def delete_report(request: HttpRequest, report_id: Id) -> Done:
+def delete_report(request: ApiRequest, report_id: Id) -> Done:
     """Permanent, with all versions."""
-    access = access_of(request)
-    services.delete_report(report=get_report(access.team, report_id), user=access.user)
+    services.delete_report(
+        report=get_report(request.auth.team, report_id), user=request.auth.user
+    )
     return Done(done=True)
 
 
 @router.get("/{report_id}/export.html", response=FILE, summary="Export a report")
-def report_file(request: HttpRequest, report_id: Id) -> HttpResponseBase:
+def report_file(request: ApiRequest, report_id: Id) -> HttpResponseBase:
     """Return a self-contained HTML page."""
-    return html_of(request, get_report(access_of(request).team, report_id))
+    return html_of(request, get_report(request.auth.team, report_id))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Router, Schema, Status
 from pydantic import Field
@@ -20,7 +19,7 @@ from dashboard.analysis.rescoring.services import (
     select_steps,
     start_rescoring,
 )
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.recipes import find_recipe_version, read_spec
 from dashboard.api.schemas import (
@@ -68,9 +67,9 @@ def rescoring_out(row: Rescoring, *, tells_why: bool = False) -> RescoringOut:
 
 
 @router.get("", response=Page[RescoringOut], summary="List rescorings")
-def rescorings(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def rescorings(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    rescorings_ = list_rescorings(access_of(request).team, None)
+    rescorings_ = list_rescorings(request.auth.team, None)
     return page_by(rescorings_, rescoring_out, cursor=cursor, limit=limit)
 
 
@@ -94,13 +93,12 @@ class RescoringIn(Input):
 
 
 @router.post("", response={201: RescoringOut}, auth=WRITE, summary="Start a rescoring")
-def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
+def rescore(request: ApiRequest, payload: RescoringIn) -> Status[RescoringOut]:
     """Queue a rescoring of the run's stored completions. The run does not change."""
-    access = access_of(request)
-    run = get_run(access.team, payload.run_id)
+    run = get_run(request.auth.team, payload.run_id)
     version = recipe = None  # None: each step's own
     if payload.recipe_version_id is not None:
-        version = find_recipe_version(access.team, payload.recipe_version_id)
+        version = find_recipe_version(request.auth.team, payload.recipe_version_id)
         recipe = Recipe.model_validate(version.spec)
     if payload.spec is not None:
         if version is not None:
@@ -116,8 +114,8 @@ def rescore(request: HttpRequest, payload: RescoringIn) -> Status[RescoringOut]:
         )
     try:
         begun = start_rescoring(
-            team=access.team,
-            user=access.user,
+            team=request.auth.team,
+            user=request.auth.user,
             run=run,
             selection=select_steps(run, first, last, payload.every),
             recipe=recipe,
@@ -145,8 +143,8 @@ class RescoringDetail(RescoringOut):
 
 
 @router.get("/{rescoring_id}", response=RescoringDetail, summary="Get a rescoring")
-def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
-    rescoring_ = get_rescoring(access_of(request).team, rescoring_id)
+def rescoring(request: ApiRequest, rescoring_id: Id) -> RescoringDetail:
+    rescoring_ = get_rescoring(request.auth.team, rescoring_id)
     return RescoringDetail(
         **rescoring_out(rescoring_, tells_why=True).model_dump(),
         spec=rescoring_.spec,
@@ -160,22 +158,20 @@ def rescoring(request: HttpRequest, rescoring_id: Id) -> RescoringDetail:
 @router.post(
     "/{rescoring_id}/stop", response=Done, auth=WRITE, summary="Stop a rescoring"
 )
-def stop_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
-    access = access_of(request)
-    rescoring_ = get_rescoring(access.team, rescoring_id)
-    is_done = services.request_stop(rescoring=rescoring_, user=access.user)
+def stop_rescoring(request: ApiRequest, rescoring_id: Id) -> Done:
+    rescoring_ = get_rescoring(request.auth.team, rescoring_id)
+    is_done = services.request_stop(rescoring=rescoring_, user=request.auth.user)
     return Done.or_state(is_done, rescoring_, "Nothing to stop: the rescoring is")
 
 
 @router.delete(
     "/{rescoring_id}", response=Done, auth=WRITE, summary="Delete a rescoring"
 )
-def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
+def delete_rescoring(request: ApiRequest, rescoring_id: Id) -> Done:
     """Permanent. 409 while the rescoring is open."""
-    access = access_of(request)
-    rescoring_ = get_rescoring(access.team, rescoring_id)
+    rescoring_ = get_rescoring(request.auth.team, rescoring_id)
     with or_conflict():
-        services.delete_rescoring(rescoring=rescoring_, user=access.user)
+        services.delete_rescoring(rescoring=rescoring_, user=request.auth.user)
     return Done(done=True)
 
 
@@ -185,12 +181,12 @@ def delete_rescoring(request: HttpRequest, rescoring_id: Id) -> Done:
     summary="Export a rescoring",
 )
 def rescoring_file(
-    request: HttpRequest, rescoring_id: Id, file_format: Literal["jsonl", "csv"]
+    request: ApiRequest, rescoring_id: Id, file_format: Literal["jsonl", "csv"]
 ) -> HttpResponseBase:
     """Return one line per completion: old and new reward, rank, advantage and rule
     scores.
     """
-    rescoring_ = get_rescoring(access_of(request).team, rescoring_id)
+    rescoring_ = get_rescoring(request.auth.team, rescoring_id)
     return attach(
         joined(WRITERS[file_format](rescoring_)),
         filename=f"{rescoring_.run.name}-rescoring-{rescoring_.pk}.{file_format}",

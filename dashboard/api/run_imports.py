@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from django.db.models import Count, QuerySet, Sum
-from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import (
     PART,
@@ -114,32 +113,30 @@ def _detail(team: Team, import_id: int) -> RunImportDetail:
 
 
 @router.get("", response=Page[RunImportOut], summary="List run imports")
-def run_imports(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def run_imports(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first, including finished imports. Imports are kept for a week."""
-    imports = _counted(access_of(request).team)
+    imports = _counted(request.auth.team)
     return page_by(
         imports, lambda row: _import(RunImportOut, row), cursor=cursor, limit=limit
     )
 
 
 @router.get("/{import_id}", response=RunImportDetail, summary="Get a run import")
-def run_import(request: HttpRequest, import_id: Id) -> RunImportDetail:
+def run_import(request: ApiRequest, import_id: Id) -> RunImportDetail:
     """Return an import with the contents of its files."""
-    team = access_of(request).team
     # Also here, because the lost worker may be the one that reaps jobs.
-    reap_of(find_import(team, import_id))
-    return _detail(team, import_id)
+    reap_of(find_import(request.auth.team, import_id))
+    return _detail(request.auth.team, import_id)
 
 
 @router.post(
     "", response={201: RunImportDetail}, auth=WRITE, summary="Start a run import"
 )
-def begin_run_import(request: HttpRequest) -> Status[RunImportDetail]:
+def begin_run_import(request: ApiRequest) -> Status[RunImportDetail]:
     """Start an import without files. Upload files, read them, then create the run."""
-    access = access_of(request)
     with or_conflict():
-        begun = begin_import(access.team, access.user)
-    return Status(201, _detail(access.team, begun.pk))
+        begun = begin_import(request.auth.team, request.auth.user)
+    return Status(201, _detail(request.auth.team, begun.pk))
 
 
 class RunFileIn(Schema):
@@ -162,13 +159,13 @@ class RunFileIn(Schema):
     openapi_extra=PART,
 )
 def send_run_file(
-    request: HttpRequest, import_id: Id, sent: Query[RunFileIn], offset: Offset
+    request: ApiRequest, import_id: Id, sent: Query[RunFileIn], offset: Offset
 ) -> RunFileOut:
     """Send the file as the body, complete or in parts; a zip may contain several files.
 
     409: the offset is wrong; `unfinished` of the import gives the right one.
     """
-    import_ = find_import(access_of(request).team, import_id)
+    import_ = find_import(request.auth.team, import_id)
     with or_refuse("query.num_bytes"):
         file = begin_file(import_, **sent.model_dump())
     with part_problems(lambda: file.num_received, offset):
@@ -182,10 +179,9 @@ def send_run_file(
     auth=WRITE,
     summary="Read the files of a run import",
 )
-def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDetail]:
+def read_run_import(request: ApiRequest, import_id: Id) -> Status[RunImportDetail]:
     """Reads small files now, others in a worker: poll until the state is done."""
-    team = access_of(request).team
-    import_ = find_import(team, import_id)
+    import_ = find_import(request.auth.team, import_id)
     files = list(import_.files.all())
     if not files:
         raise Problem(
@@ -203,7 +199,7 @@ def read_run_import(request: HttpRequest, import_id: Id) -> Status[RunImportDeta
             code="run_imports.incomplete_files",
         )
     _queue(import_, RunImport.READ)
-    return Status(202, _detail(team, import_id))
+    return Status(202, _detail(request.auth.team, import_id))
 
 
 class RunImportMakeIn(Input):
@@ -241,11 +237,10 @@ class RunImportMakeIn(Input):
     summary="Create the run of an import",
 )
 def make_run_import(
-    request: HttpRequest, import_id: Id, payload: RunImportMakeIn
+    request: ApiRequest, import_id: Id, payload: RunImportMakeIn
 ) -> Status[RunImportDetail]:
     """Creates the run from the files; `run_id` names it once the state is done."""
-    team = access_of(request).team
-    import_ = find_import(team, import_id)
+    import_ = find_import(request.auth.team, import_id)
     read = import_.findings if not import_.is_open else {}
     if not read or not (read["num_samples"] or read["num_points"]):
         raise Problem(
@@ -267,7 +262,7 @@ def make_run_import(
         form, place="body", names={WEIGHT + k: f"weights.{k}" for k in defaults}
     )
     _queue(import_, RunImport.MAKE, choices=form.choices)
-    return Status(202, _detail(team, import_id))
+    return Status(202, _detail(request.auth.team, import_id))
 
 
 def _queue(import_: RunImport, kind: str, **fields: Any) -> None:
@@ -283,9 +278,9 @@ def _queue(import_: RunImport, kind: str, **fields: Any) -> None:
 @router.delete(
     "/{import_id}", response=Done, auth=WRITE, summary="Discard a run import"
 )
-def discard_run_import(request: HttpRequest, import_id: Id) -> Done:
+def discard_run_import(request: ApiRequest, import_id: Id) -> Done:
     """Deletes the import and its files; the run stays. 409 while it is running."""
-    import_ = find_import(access_of(request).team, import_id)
+    import_ = find_import(request.auth.team, import_id)
     if import_.is_open:
         raise Problem(
             409, "The import is running. Stop it first.", code="run_imports.running"

@@ -11,7 +11,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
-from dashboard.api.auth import READ, WRITE, Access, access_of
+from dashboard.api.auth import READ, WRITE, Access, ApiRequest
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -53,7 +53,7 @@ SWITCHES = {
 
 @router.get("", response=Page[RunOut], summary="List runs")
 def runs(
-    request: HttpRequest,
+    request: ApiRequest,
     cursor: Cursor,
     limit: Limit,
     q: Annotated[
@@ -78,7 +78,6 @@ def runs(
     ],
 ) -> Page[Any]:
     """Runs of the team that match the query, newest first."""
-    access = access_of(request)
     query = ListQuery.read({"q": q, "sort": sort})
     if sort and not query.sort:
         raise refuse_field(
@@ -88,7 +87,7 @@ def runs(
             "runs.unknown_column",
         )
     try:
-        runs_ = query.find(access.team, access.user)
+        runs_ = query.find(request.auth.team, request.auth.user)
     except QueryError as error:
         at = f" (characters {error.start + 1} to {error.end})"
         raise refuse_field("query.q", f"{error}{at}", "runs.bad_query") from error
@@ -100,9 +99,9 @@ def runs(
 
 
 @router.get("/{run_id}", response=RunDetail, summary="Get a run")
-def run(request: HttpRequest, run_id: Id) -> RunDetail:
+def run(request: ApiRequest, run_id: Id) -> RunDetail:
     """Includes settings and notes. Also returns runs in the trash."""
-    return RunDetail.of(get_any_run(access_of(request).team, run_id))
+    return RunDetail.of(get_any_run(request.auth.team, run_id))
 
 
 class RunChange(Change):
@@ -121,32 +120,31 @@ class RunChange(Change):
 
 
 @router.patch("/{run_id}", response=RunDetail, auth=WRITE, summary="Change a run")
-def change_run(request: HttpRequest, run_id: Id, payload: RunChange) -> RunDetail:
+def change_run(request: ApiRequest, run_id: Id, payload: RunChange) -> RunDetail:
     """Applies all fields or none. A 409 states the reason."""
-    access = access_of(request)
     with transaction.atomic():
-        run_ = get_any_run(access.team, run_id)
+        run_ = get_any_run(request.auth.team, run_id)
         Run.objects.select_for_update().get(pk=run_.pk)
-        sent = payload.over(RunDetail.of(get_any_run(access.team, run_id)))
+        sent = payload.over(RunDetail.of(get_any_run(request.auth.team, run_id)))
         # Locks and the like are removed first and set last.
         for name, (_, undo) in SWITCHES.items():
             if sent.get(name) is False:
-                _switch(access, run_id, name, undo)
+                _switch(request.auth, run_id, name, undo)
         described = {
             name: sent[name]
             for name in ("name", "notes", "tags")
             if sent.get(name) is not None
         }
         if described:
-            run_ = get_run(access.team, run_id)
+            run_ = get_run(request.auth.team, run_id)
             try:
-                describe_run(run=run_, user=access.user, typed=described)
+                describe_run(run=run_, user=request.auth.user, typed=described)
             except ValueError as error:
                 raise refuse_field("body", error) from error
         for name, (do, _) in reversed(SWITCHES.items()):
             if sent.get(name):
-                _switch(access, run_id, name, do)
-    return RunDetail.of(get_any_run(access.team, run_id))
+                _switch(request.auth, run_id, name, do)
+    return RunDetail.of(get_any_run(request.auth.team, run_id))
 
 
 def _switch(access: Access, run_id: int, name: str, action: str) -> None:
@@ -164,11 +162,10 @@ def _switch(access: Access, run_id: int, name: str, action: str) -> None:
 
 
 @router.delete("/{run_id}", response=Done, auth=WRITE, summary="Delete a run")
-def delete_run(request: HttpRequest, run_id: Id) -> Done:
+def delete_run(request: ApiRequest, run_id: Id) -> Done:
     """Permanently deletes a run in the trash, with all its data."""
-    access = access_of(request)
     with or_conflict():
-        trash.delete_run(get_any_run(access.team, run_id), access.user)
+        trash.delete_run(get_any_run(request.auth.team, run_id), request.auth.user)
     return Done(done=True)
 
 
@@ -196,10 +193,9 @@ def resume(request: HttpRequest, run_id: Id) -> Done:
     return _control(request, run_id, resume_run, "resume")
 
 
-def _control(request: HttpRequest, run_id: int, action: Any, verb: str) -> Done:
-    access = access_of(request)
-    run = get_run(access.team, run_id)
-    is_done = action(run=run, user=access.user)
+def _control(request: ApiRequest, run_id: int, action: Any, verb: str) -> Done:
+    run = get_run(request.auth.team, run_id)
+    is_done = action(run=run, user=request.auth.user)
     outcome = Done.or_state(is_done, run, f"Cannot {verb} the run: it is")
     if not is_done and verb == "resume" and run.state in changes.ENDED_WELL:
         outcome.detail += " Extend it to continue."
@@ -233,9 +229,9 @@ class RunChangesOut(Schema):
 
 
 @router.get("/{run_id}/changes", response=RunChangesOut, summary="List a run's changes")
-def run_changes(request: HttpRequest, run_id: Id) -> RunChangesOut:
+def run_changes(request: ApiRequest, run_id: Id) -> RunChangesOut:
     """Changes since launch, and the settings that may still change."""
-    return _changes(access_of(request).team, run_id)
+    return _changes(request.auth.team, run_id)
 
 
 def _changes(team: Team, run_id: int) -> RunChangesOut:
@@ -263,13 +259,12 @@ class RunExtendIn(Input):
 @router.post(
     "/{run_id}/extend", response=RunChangesOut, auth=WRITE, summary="Extend a run"
 )
-def extend(request: HttpRequest, run_id: Id, payload: RunExtendIn) -> RunChangesOut:
+def extend(request: ApiRequest, run_id: Id, payload: RunExtendIn) -> RunChangesOut:
     """Queues a finished or stopped run again, from its last checkpoint."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
+    run = get_run(request.auth.team, run_id)
     with or_conflict("body.num_steps"):
-        changes.extend_run(run=run, user=access.user, num_steps=payload.num_steps)
-    return _changes(access.team, run_id)
+        changes.extend_run(run=run, user=request.auth.user, num_steps=payload.num_steps)
+    return _changes(request.auth.team, run_id)
 
 
 class RunSettingsIn(Input):
@@ -291,11 +286,10 @@ class RunSettingsIn(Input):
     summary="Change a run's settings",
 )
 def change_settings(
-    request: HttpRequest, run_id: Id, payload: RunSettingsIn
+    request: ApiRequest, run_id: Id, payload: RunSettingsIn
 ) -> RunChangesOut:
     """Intervals and retention. A running trainer applies them after its step."""
-    access = access_of(request)
-    run = get_run(access.team, run_id)
+    run = get_run(request.auth.team, run_id)
     paths = {field.path for field in changes.interval_fields()}
     if unknown := [path for path in payload.settings if path not in paths]:
         raise refuse_field(
@@ -306,6 +300,6 @@ def change_settings(
         )
     with or_conflict("body.settings"):
         changes.change_run(
-            run=run, user=access.user, settings=payload.settings, base=payload.was
+            run=run, user=request.auth.user, settings=payload.settings, base=payload.was
         )
-    return _changes(access.team, run_id)
+    return _changes(request.auth.team, run_id)

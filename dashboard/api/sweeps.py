@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.db.models import Prefetch, QuerySet
-from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
@@ -14,7 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.selection import read_selection
 from dashboard.analysis.sweeps.importance import read_outcomes
 from dashboard.analysis.sweeps.summary import MAX_SWEPT, ImportanceRow, read_sweep
-from dashboard.api.auth import READ, WRITE, access_of
+from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.compare import ChosenRuns, runs_query
 from dashboard.api.launches import (
     LaunchIn,
@@ -69,9 +68,9 @@ def _sweeps(team: Team) -> QuerySet[Sweep]:
 
 
 @router.get("", response=Page[SweepOut], summary="List sweeps")
-def sweeps(request: HttpRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
+def sweeps(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first. `/compare/sweep` has the importance of their settings."""
-    sweeps_ = _sweeps(access_of(request).team)
+    sweeps_ = _sweeps(request.auth.team)
     return page_by(sweeps_, _sweep, cursor=cursor, limit=limit)
 
 
@@ -95,10 +94,9 @@ class SweepIn(LaunchIn):
 
 
 @router.post("", response={201: SweepOut}, auth=WRITE, summary="Launch a sweep")
-def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
+def launch_sweep(request: ApiRequest, payload: SweepIn) -> Status[SweepOut]:
     """Queues all of its runs or none."""
-    access = access_of(request)
-    form = read_launch(access.team, payload)
+    form = read_launch(request.auth.team, payload)
     refuse_warnings(checked_launch(form), payload)
     rows = [_row(values, index) for index, values in enumerate(payload.sweep)]
     planned = SweepPlan(rows=rows, mode=payload.mode)
@@ -107,14 +105,14 @@ def launch_sweep(request: HttpRequest, payload: SweepIn) -> Status[SweepOut]:
         raise refuse_field("body.sweep", planned.problem, planned.problem_code)
     with or_conflict():
         sweep = launching.launch_sweep(
-            team=access.team,
-            user=access.user,
+            team=request.auth.team,
+            user=request.auth.user,
             name=form.name,
             launches=[plan.launch for plan in planned.runs],
             cloned_from=form.start.run,
             fork_of=form.start.fork,
         )
-    return Status(201, _sweep(_sweeps(access.team).get(pk=sweep.pk)))
+    return Status(201, _sweep(_sweeps(request.auth.team).get(pk=sweep.pk)))
 
 
 def _row(values: ValuesIn, index: int) -> Row:
@@ -195,10 +193,9 @@ class SweptOut(Schema):
 @importance_router.get(
     "/sweep", response=SweptOut, summary="Get the importance of settings"
 )
-def weigh_sweep(request: HttpRequest, filters: Query[SweptFilters]) -> SweptOut:
+def weigh_sweep(request: ApiRequest, filters: Query[SweptFilters]) -> SweptOut:
     """Settings, outcomes and importance of the settings, for up to 200 runs."""
-    team = access_of(request).team
-    selection = read_selection(team, runs_query(filters), most=MAX_SWEPT)
+    selection = read_selection(request.auth.team, runs_query(filters), most=MAX_SWEPT)
     if not selection.runs or selection.is_cut:
         raise refuse_field(
             "query.runs",
