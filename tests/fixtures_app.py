@@ -86,7 +86,7 @@ def parquet_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> Iterator[Any]:
         yield from importlib.import_module(module).answer(*question)
 
-    for caller in ("parsing.parquet", "fetching.finishing"):
+    for caller in ("parsing.parquet", "fetching.fetches"):
         monkeypatch.setattr(f"dashboard.datasets.{caller}.call", call)
 
 

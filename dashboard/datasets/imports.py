@@ -39,7 +39,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.parsing.streams import Source
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import Report, create_dataset_version
+from dashboard.datasets.services import Report, create_dataset_version, no_report
 from dashboard.datasets.uploads import check_share, check_size
 from dashboard.jobs.models import OPEN, JobState
 from dashboard.jobs.queue import cancel, enqueue, notify_workers
@@ -211,9 +211,9 @@ def import_upload(
     name: str,
     user: User | None,
     leave_out: int = 0,
-    on_read: Report | None = None,
-    on_stored: Report | None = None,
-    on_made: Callable[[DatasetVersion], None] | None = None,
+    on_read: Report = no_report,
+    on_stored: Report = no_report,
+    on_made: Callable[[DatasetVersion], object] = lambda _: None,
 ) -> DatasetVersion:
     """Import every row, or all but exactly `leave_out` rows with errors.
 
@@ -250,13 +250,13 @@ def _rows(
     mapping: Mapping,
     refusals: Refusals,
     leave_out: int,
-    on_read: Report | None,
+    on_read: Report,
 ) -> Iterator[Row]:
     is_text = not upload.has_types
     source = _source(upload)
     reported = 0
     for item in read_records(source):
-        if on_read and source.num_bytes_read - reported >= REPORT_BYTES:
+        if source.num_bytes_read - reported >= REPORT_BYTES:
             reported = source.num_bytes_read
             on_read(min(reported, upload.num_bytes), upload.num_bytes)
         row = (

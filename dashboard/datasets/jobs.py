@@ -8,9 +8,8 @@ from collections.abc import Callable
 from django.conf import settings
 
 from dashboard.accounts.models import User
-from dashboard.datasets import row_order, splits
+from dashboard.datasets import row_search, splits
 from dashboard.datasets.analysis import differences, leaks, results
-from dashboard.datasets.analysis.results import Report
 from dashboard.datasets.fetching.fetches import fetch_upload, host_of, retry_fetch
 from dashboard.datasets.imports import (
     import_upload,
@@ -18,7 +17,7 @@ from dashboard.datasets.imports import (
     remove_files,
     start_job,
 )
-from dashboard.datasets.limits import check_disk_space_to_import
+from dashboard.datasets.limits import check_disk_space
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
     Analysis,
@@ -40,6 +39,7 @@ from dashboard.datasets.selections import (
     retry_generation,
     retry_selection,
 )
+from dashboard.datasets.services import Report
 from dashboard.datasets.trash import purge_trash
 from dashboard.jobs.kinds import (
     Context,
@@ -123,7 +123,9 @@ def import_rows(context: Context) -> None:
             )
         else:
             upload = _upload_of(row)
-            check_disk_space_to_import(upload.num_bytes)
+            # Staged on disk; an embedded database stores the rows there again.
+            num_bytes = (1 + settings.DATABASE_IS_EMBEDDED) * upload.num_bytes
+            check_disk_space(num_bytes, purpose="the import")
             version = import_upload(
                 upload=upload,
                 mapping=Mapping.from_json(row.mapping),
@@ -216,7 +218,7 @@ for name in ("dataset.import", "dataset.select"):
     register(Kind(name=name, run=import_rows, noun="import", lane="dataset.import"))
 register(Kind(name="dataset.generate", run=import_rows, noun="generation"))
 for model, make in (
-    (RowOrder, row_order.make_order),
+    (RowOrder, row_search.make_order),
     (VersionStatistics, results.make_statistics),
     (TokenLengths, results.make_token_lengths),
     (VersionDifference, differences.make_difference),

@@ -64,13 +64,6 @@ def check_disk_space(num_bytes: int, *, purpose: str) -> None:
         )
 
 
-def check_disk_space_to_import(num_bytes: int) -> None:
-    """Rows are staged on disk; an embedded database stores them there again."""
-    check_disk_space(
-        (1 + settings.DATABASE_IS_EMBEDDED) * num_bytes, purpose="the import"
-    )
-
-
 def check_disk_space_to_store(num_bytes: int, *, purpose: str) -> None:
     """Check the disk on which an embedded database stores rows, indexes and a log."""
     if settings.DATABASE_IS_EMBEDDED:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row_filters import RowFilterForm, read_rows_in_order
-from dashboard.datasets.row_order import ByPosition, find_order
 from dashboard.datasets.row_search import (
     COUNT_SECONDS,
     SEARCH_SECONDS,
@@ -15,6 +14,7 @@ from dashboard.datasets.row_search import (
     Matches,
     Search,
     count_matching,
+    find_order,
     search_backward,
     search_forward,
 )
@@ -116,8 +116,7 @@ def read_target(
                 f"{num_rows - 1:,}."
             )
         else:
-            page_start = row // ROWS_PER_PAGE * ROWS_PER_PAGE
-            jump = PageTarget(start=page_start, chosen=row)
+            jump = PageTarget(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
         if jump.problem or not (is_view or "from" in query or "to" in query):
             return jump
     start = min(read_number(query.get("from")) or 0, num_rows - 1)
@@ -144,9 +143,7 @@ def read_page(
 ) -> RowPage:
     """Read the rows and their count: two queries, and one for each window."""
     order = find_order(version, form.order_key, is_reversed=form.is_reversed)
-    search = Search(
-        version=version, conditions=form.conditions, order=order or ByPosition()
-    )
+    search = Search(version=version, conditions=form.conditions, order=order or range)
     if target.end is not None and target.resume is None:
         matches = search_backward(
             search, target.end, wanted=ROWS_PER_PAGE, seconds=SEARCH_SECONDS

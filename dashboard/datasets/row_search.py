@@ -1,4 +1,7 @@
-"""Searches rows by scanning them, within the time a page may take.
+"""Orders of a version's rows, and searches that scan them in the time of a page.
+
+Rows never change, so an order is computed once, by a job if there are many rows. A
+stored order is an array of positions; a page reads its part.
 
 There is no text index: it would cost more than the import itself, and not match two
 letters (DECISIONS.md, 4). Each query scans a window of rows, which grows while queries
@@ -8,14 +11,102 @@ are fast, so that neither a million short rows nor a hundred long ones delay a p
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 from django.db import connection
 
-from dashboard.datasets.models import DatasetVersion
-from dashboard.datasets.row_order import ByPosition, Order
+from dashboard.datasets.models import DatasetVersion, RowOrder
+from dashboard.datasets.row_filters import BYTES, COLUMN, PROMPT_CHARS, read_positions
+from dashboard.jobs.queue import enqueue_few, newest_job, should_enqueue
+
+# Sorted for each page: takes at most 40 ms.
+MAX_SORTED_AT_ONCE = 20_000
+
+_EXPRESSIONS = {
+    "prompt_length": PROMPT_CHARS,
+    "answer": "CASE WHEN answer_is_list THEN answer::jsonb ->> 0 ELSE answer END",
+    # Of several answers the longest counts.
+    "answer_length": "CASE WHEN answer_is_list THEN (SELECT max(char_length(one))"
+    " FROM jsonb_array_elements_text(answer::jsonb) one) ELSE char_length(answer) END",
+}
+
+
+# The positions of the rows at indexes first … last - 1.
+Order = Callable[[int, int], Sequence[int]]
+
+
+def find_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order | None:
+    """Find the order; None while a job computes it."""
+    stored = None
+    if key != "position" and version.num_rows > MAX_SORTED_AT_ONCE:
+        stored, _ = RowOrder.objects.defer("positions").get_or_create(
+            version=version, key=key
+        )
+        if not stored.is_made:
+            if should_enqueue(newest_job(stored.JOB, stored.pk)):
+                # If the queue is full, the next page view tries again.
+                enqueue_few(stored.JOB, stored.pk, team_id=version.dataset.team_id)
+            return None
+    return _order(version, key, stored, is_reversed=is_reversed)
+
+
+def compute_order(version: DatasetVersion, key: str, *, is_reversed: bool) -> Order:
+    """Computed here if it is not stored; takes as long as it needs."""
+    stored = version.row_orders.filter(key=key, is_made=True).only("pk").first()
+    return _order(version, key, stored, is_reversed=is_reversed)
+
+
+def _order(
+    version: DatasetVersion, key: str, stored: RowOrder | None, *, is_reversed: bool
+) -> Order:
+    order: Order = range
+    if stored:
+        order = partial(_read_stored, stored)
+    elif key != "position":
+        order = partial(_read_listed, _sorted_positions(version, key))
+    if not is_reversed:
+        return order
+    num_rows = version.num_rows
+    return lambda first, last: order(num_rows - last, num_rows - first)[::-1]
+
+
+def _read_stored(stored: RowOrder, first: int, last: int) -> Sequence[int]:
+    return read_positions(stored, "positions", first, last - first)
+
+
+def _read_listed(listed: np.ndarray, first: int, last: int) -> Sequence[int]:
+    part: list[int] = listed[first:last].tolist()
+    return part
+
+
+def make_order(order_id: int, _report: object = None) -> None:
+    """Store the order by a single SQL statement: there is no progress to report."""
+    order = (
+        RowOrder.objects.select_related("version").defer("positions").get(pk=order_id)
+    )
+    if not order.is_made:
+        positions = _sorted_positions(order.version, order.key).tobytes()
+        RowOrder.objects.filter(pk=order_id).update(positions=positions, is_made=True)
+
+
+def _sorted_positions(version: DatasetVersion, key: str) -> np.ndarray:
+    """Rows without a value come last; equal values are sorted by position."""
+    if key.startswith(COLUMN):
+        # As jsonb: numbers by their size, before texts.
+        by, values = "columns #> %s", [version.path_of(key.removeprefix(COLUMN))]
+    else:
+        by, values = _EXPRESSIONS[key], []
+    table = "datasets_datasetrow WHERE version_id = %s"
+    sql = f"SELECT position FROM {table} ORDER BY {by} NULLS LAST, position"  # nosec B608 # noqa: S608 - `by` is ours
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [version.pk, *values])
+        rows = (position for (position,) in cursor)
+        return np.fromiter(rows, BYTES, count=version.num_rows)
+
 
 Condition = tuple[str, list[Any]]
 Match = tuple[int, int]  # an index in the order, and the row's position
@@ -34,11 +125,11 @@ class Search:
 
     version: DatasetVersion
     conditions: Sequence[Condition]
-    order: Order = field(default_factory=ByPosition)
+    order: Order = range
 
     def find(self, first: int, last: int, *, at_most: int | None) -> list[Match]:
         """Matching rows at indexes first … last - 1, in their order."""
-        positions = self.order.positions(first, last)
+        positions = self.order(first, last)
         if isinstance(positions, range):
             # Counted from the end, the range runs downwards.
             direction = "ASC" if positions.step > 0 else "DESC"

@@ -89,7 +89,7 @@ def select_rows(
     parent: DatasetVersion,
     chunks: Iterable[tuple[Sequence[int], int]],
     *,
-    on_read: Callable[[int, int], None] | None,
+    on_read: Callable[[int, int], object],
 ) -> SelectedRows:
     """Read the rows at these positions. Each chunk has the number of rows searched.
 
@@ -103,8 +103,7 @@ def select_rows(
                 digest.update(line)
                 num_bytes += len(line)
         positions.extend(chunk)
-        if on_read:
-            on_read(num_looked, parent.num_rows)
+        on_read(num_looked, parent.num_rows)
     return SelectedRows(
         parent=parent,
         positions=positions,
@@ -219,7 +218,6 @@ def _atomic_file(path: Path) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StagedRows:
     """Rows on disk, until all of them are valid.
 
@@ -227,36 +225,21 @@ class StagedRows:
     transaction is open while rows are read. `sha256` is that of `write_content`.
     """
 
-    file: IO[bytes]
-    num_rows: int
-    sha256: str
-
-    def store(self, version_id: int) -> Iterator[int]:
-        """COPY them, a few megabytes at a time; how many are stored so far."""
-        statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
-        self.file.seek(0)
-        position = 0
-        while lines := self.file.readlines(COPY_BYTES):
-            check_disk_space_to_store(COPY_BYTES, purpose="the dataset")
-            with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                for index, line in enumerate(lines):
-                    copy.write(b"%d\t%d\t%s" % (version_id, position + index, line))
-            position += len(lines)
-            yield position
-
-
-class Stage:
-    """Stages rows one at a time; `finish` returns them."""
-
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], rows: Iterable[Row] = ()) -> None:
+        self.num_rows = 0
         self._file = file
         self._digest = hashlib.sha256()
-        self._num_rows = 0
+        for row in rows:
+            self.add(row)
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
 
     def add(self, row: Row) -> None:
         columns, prompt = columns_as_json(row.columns), prompt_as_json(row.prompt)
         self._digest.update(row.canonical(columns, prompt).encode() + b"\n")
-        if not self._num_rows % ROWS_AT_ONCE:
+        if not self.num_rows % ROWS_AT_ONCE:
             check_disk_space(COPY_BYTES, purpose="the dataset")
         text, is_chat = (
             (row.prompt, "f") if isinstance(row.prompt, str) else (prompt, "t")
@@ -266,19 +249,20 @@ class Stage:
         is_list = "t" if isinstance(row.answer, list) else "f"
         line = f"{text}\t{is_chat}\t{answer}\t{is_list}\t{_escaped(columns)}\n"
         self._file.write(line.encode())
-        self._num_rows += 1
+        self.num_rows += 1
 
-    def finish(self) -> StagedRows:
-        return StagedRows(
-            file=self._file, num_rows=self._num_rows, sha256=self._digest.hexdigest()
-        )
-
-
-def stage_rows(rows: Iterable[Row], file: IO[bytes]) -> StagedRows:
-    stage = Stage(file)
-    for row in rows:
-        stage.add(row)
-    return stage.finish()
+    def store(self, version_id: int) -> Iterator[int]:
+        """COPY them, a few megabytes at a time; how many are stored so far."""
+        statement = f"COPY {DatasetRow._meta.db_table} ({', '.join(FIELDS)}) FROM STDIN"
+        self._file.seek(0)
+        position = 0
+        while lines := self._file.readlines(COPY_BYTES):
+            check_disk_space_to_store(COPY_BYTES, purpose="the dataset")
+            with connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for index, line in enumerate(lines):
+                    copy.write(b"%d\t%d\t%s" % (version_id, position + index, line))
+            position += len(lines)
+            yield position
 
 
 def _escaped(text: str) -> str:

@@ -23,10 +23,14 @@ from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm
-from dashboard.datasets.row_order import compute_order
-from dashboard.datasets.row_search import Search
+from dashboard.datasets.row_search import Search, compute_order
 from dashboard.datasets.row_storage import ROWS_AT_ONCE, select_rows
-from dashboard.datasets.services import Report, create_dataset_version, store_version
+from dashboard.datasets.services import (
+    Report,
+    create_dataset_version,
+    no_report,
+    store_version,
+)
 from dashboard.project.errors import UserError
 
 MAPPING = {"prompt": "question", "answer": "answer", "columns": ["entry", "task"]}
@@ -123,9 +127,9 @@ def _start(*, key: UUID, **fields: Any) -> tuple[ImportJob, bool]:
 def make_selection(
     job: ImportJob,
     *,
-    on_read: Report | None = None,
-    on_stored: Report | None = None,
-    on_made: Callable[[DatasetVersion], None] | None = None,
+    on_read: Report = no_report,
+    on_stored: Report = no_report,
+    on_made: Callable[[DatasetVersion], object] = lambda _: None,
 ) -> DatasetVersion:
     """Store the job's rows. UserError if there are none, or no disk space."""
     parent = job.parent
@@ -148,8 +152,7 @@ def make_selection(
             "filters: a dataset needs at least one row.",
         )
     check_disk_space_to_store(selected.num_bytes, purpose="the copy")
-    if on_stored:
-        on_stored(0, selected.num_rows)
+    on_stored(0, selected.num_rows)
     return store_version(
         selected,
         team=job.team,
@@ -231,7 +234,7 @@ def make_generated(
     *,
     on_read: Report,
     on_stored: Report,
-    on_made: Callable[[DatasetVersion], None],
+    on_made: Callable[[DatasetVersion], object],
 ) -> DatasetVersion:
     """UserError if the task fails or times out.
 

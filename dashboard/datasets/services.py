@@ -17,11 +17,15 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import describe_version
 from dashboard.datasets.row import Row
-from dashboard.datasets.row_storage import stage_rows
+from dashboard.datasets.row_storage import StagedRows
 from dashboard.project.errors import UserError
 
 # Called with the progress and the total; an exception rolls everything back.
-Report = Callable[[int, int], None]
+Report = Callable[[int, int], object]
+
+
+def no_report(_done: int, _total: int) -> None:
+    """Report nothing, as of what is computed in a request."""
 
 
 def create_dataset_version(
@@ -34,8 +38,8 @@ def create_dataset_version(
     user: User | None,
     dataset: Dataset | None = None,
     left_out: Refusals | None = None,
-    on_stored: Report | None = None,
-    on_made: Callable[[DatasetVersion], None] | None = None,
+    on_stored: Report = no_report,
+    on_made: Callable[[DatasetVersion], object] = lambda _: None,
 ) -> DatasetVersion:
     """Store the rows as the next version of `dataset`, or of a new dataset.
 
@@ -45,13 +49,12 @@ def create_dataset_version(
     transaction that creates the version. Memory does not grow with the rows.
     """
     with open_draft() as file:
-        staged = stage_rows(rows, file)
+        staged = StagedRows(file, rows)
         if staged.num_rows == 0:
             raise UserError(
                 "datasets.no_rows", "There are 0 rows. A dataset needs at least one."
             )
-        if on_stored:
-            on_stored(0, staged.num_rows)
+        on_stored(0, staged.num_rows)
         return store_version(
             staged,
             team=team,
@@ -93,8 +96,8 @@ def store_version(
     user: User | None,
     dataset: Dataset | None = None,
     left_out: Refusals | None = None,
-    on_stored: Report | None = None,
-    on_made: Callable[[DatasetVersion], None] | None = None,
+    on_stored: Report = no_report,
+    on_made: Callable[[DatasetVersion], object] = lambda _: None,
 ) -> DatasetVersion:
     """See `create_dataset_version`; there is at least one row."""
     check_storage(team, 0, purpose="a dataset")
@@ -124,8 +127,7 @@ def store_version(
         created_by=user,
     )
     for num_stored in content.store(version.pk):
-        if on_stored:
-            on_stored(num_stored, content.num_rows)
+        on_stored(num_stored, content.num_rows)
     for name, value in describe_version(version).items():
         setattr(version, name, value)
     version.save(update_fields=["first_prompt", "answer_type"])
@@ -140,8 +142,7 @@ def store_version(
         num_left_out=version.num_left_out,
         sha256=version.content_sha256,
     )
-    if on_made:
-        on_made(version)
+    on_made(version)
     return version
 
 

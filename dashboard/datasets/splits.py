@@ -13,13 +13,13 @@ from django.db.models import F, Func, Q, TextField, Value
 from django.db.models.functions import Coalesce
 
 from dashboard.accounts.models import User
-from dashboard.datasets.analysis.results import REPORT_ROWS, Report, no_report, request
+from dashboard.datasets.analysis.results import REPORT_ROWS, request
 from dashboard.datasets.analysis.statistics import hash_of, normalized, prompt_text
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Prompt
 from dashboard.datasets.row_filters import are_few, read_rows_at
-from dashboard.datasets.row_storage import Stage, StagedRows
-from dashboard.datasets.services import open_draft, store_version
+from dashboard.datasets.row_storage import StagedRows
+from dashboard.datasets.services import Report, no_report, open_draft, store_version
 from dashboard.project.errors import UserError
 
 ALL_HASHES = 2**64
@@ -86,11 +86,11 @@ def make_split(pk: int, report: Report = no_report) -> None:
         return
     split.num_looked = 0
     with open_draft() as train_file, open_draft() as eval_file:
-        train, held_out = Stage(train_file), Stage(eval_file)
+        train, held_out = StagedRows(train_file), StagedRows(eval_file)
         for row, is_eval in _assigned_rows(split, report):
             (held_out if is_eval else train).add(row.as_row())
         try:
-            _store(split, train.finish(), held_out.finish())
+            _store(split, train, held_out)
         except ValueError as error:
             VersionSplit.objects.filter(pk=pk, result__isnull=True).update(
                 problem=str(error)

@@ -332,8 +332,7 @@ def _multiple_choice(columns: _Columns, prompt: str) -> Suggestion | None:
             "This looks like multiple choice: the template writes the question and its "
             "options with letters."
         )
-    made = _mapping(columns, mapping, answer=answer)
-    return Suggestion(mapping=made, note=note)
+    return Suggestion(mapping=_mapping(columns, mapping, answer=answer), note=note)
 
 
 def find_options(row: dict[str, Any]) -> Options | None:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard.accounts.models import User
 from dashboard.accounts.services import record
 from dashboard.datasets.imports import remove_files, request_stop
-from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
+from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.project.errors import UserError
 
 RETENTION = timedelta(days=30)
@@ -81,7 +81,8 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
                     trashed.team, user, "dataset.deleted", trashed, dataset=trashed.name
                 )
                 trashed.delete()
-                transaction.on_commit(partial(_remove, uploads))
+                for upload in uploads:  # unfinished ones
+                    transaction.on_commit(partial(remove_files, upload))
     except ProtectedError as error:
         # By a probe or by a run that is not being deleted.
         # Relations of higher floors, named by string only.
@@ -104,12 +105,6 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
             f"A run or a probe used {dataset}, so it cannot be deleted. Leave it in "
             "the trash.",
         ) from error
-
-
-def _remove(uploads: list[Upload]) -> None:
-    """Delete the files of unfinished uploads."""
-    for upload in uploads:
-        remove_files(upload)
 
 
 def purge_trash() -> None:

@@ -221,13 +221,12 @@ class PromptForm(forms.Form):
         texts = {
             name: self.cleaned_data[name].replace("\r\n", "\n") for name in SETTINGS
         }
-        default = DataConfig.model_fields["max_prompt_tokens"].default
         return {
             "system_prompt": texts["system_prompt"] or None,
             "prompt_template": texts["prompt_template"] or None,
             "completion_prefix": texts["completion_prefix"],
             "chat_template": texts["chat_template"] or "auto",
-            "max_prompt_tokens": default,
+            "max_prompt_tokens": DataConfig.model_fields["max_prompt_tokens"].default,
         }
 
     @property

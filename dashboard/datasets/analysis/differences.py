@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from dashboard.datasets.analysis.results import (
     ROWS_PER_PAGE,
-    Report,
     ResultPage,
     find,
-    no_report,
     page_start,
     read_counted,
     save_result,
@@ -26,6 +24,7 @@ from dashboard.datasets.models import (
     VersionDifference,
 )
 from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
+from dashboard.datasets.services import Report, no_report
 
 KINDS = {"changed": "changed", "added": "added", "removed": "removed"}
 POSITIONS = ("removed", "added", "changed")  # of VersionDifference

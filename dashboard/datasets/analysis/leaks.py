@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from dashboard.datasets.analysis.results import (
     ROWS_PER_PAGE,
-    Report,
     ResultPage,
     find,
-    no_report,
     page_start,
     read_counted,
     save_result,
@@ -32,6 +30,7 @@ from dashboard.datasets.analysis.statistics import (
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
+from dashboard.datasets.services import Report, no_report
 
 Indices = NDArray[np.int64]
 KINDS = {

@@ -17,6 +17,7 @@ from dashboard.datasets.models import (
 )
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import are_few, read_rows_at
+from dashboard.datasets.services import Report, no_report
 from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import (
@@ -29,20 +30,12 @@ from dashboard.jobs.queue import (
 REPORT_ROWS = 200
 MAX_TOKENIZED = 50_000
 ROWS_PER_PAGE = 20
-# Called with the rows read so far and how many there are.
-Report = Callable[[int, int], object]
-
 _Analysis = TypeVar("_Analysis", bound=Analysis)
 _Item = TypeVar("_Item")
 
 
-def no_report(_done: int, _total: int) -> None:
-    """Report nothing: for analyses computed in a request."""
-
-
 def find_statistics(version: DatasetVersion) -> VersionStatistics:
-    stored = VersionStatistics.objects.all()
-    return find(stored, make_statistics, version=version)
+    return find(VersionStatistics.objects.all(), make_statistics, version=version)
 
 
 def find_token_lengths(version: DatasetVersion, model: str) -> TokenLengths:

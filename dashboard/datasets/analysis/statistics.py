@@ -229,7 +229,6 @@ class RowStatistics:
         indexes = np.flatnonzero(is_first[compared])
         groups = find_groups(self._signatures[indexes])
         positions = [[int(compared[indexes[i]]) for i in group] for group in groups]
-        looked = -(-self.num_rows // self._every)
         return {
             "num_rows": self.num_rows,
             "missing_answers": kinds.pop(MISSING, 0),
@@ -247,7 +246,7 @@ class RowStatistics:
                     list(group[:SHOWN_OF_GROUP]) for group in positions[:SHOWN_GROUPS]
                 ],
                 "sizes": [len(group) for group in positions[:SHOWN_GROUPS]],
-                "num_looked": looked,
+                "num_looked": -(-self.num_rows // self._every),
                 "every": self._every,
             },
         }

@@ -216,8 +216,7 @@ def _request_once(
         ) from None
     except OSError as error:
         connection.close()
-        message = f"Cannot reach {host}: {why_unreachable(error)}"
-        raise RetryableError(message) from None
+        raise RetryableError(f"Cannot reach {host}: {why_unreachable(error)}") from None
     except HTTPException:
         connection.close()
         # The message must not quote the response.

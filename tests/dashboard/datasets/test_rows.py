@@ -9,11 +9,11 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import Team
-from dashboard.datasets import row_order, row_search
+from dashboard.datasets import row_search
 from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.row import Row
-from dashboard.datasets.row_order import make_order
 from dashboard.datasets.row_pages import RowPage
+from dashboard.datasets.row_search import make_order
 from dashboard.datasets.services import create_dataset_version
 from tests.dashboard.jobs.working import waiting
 
@@ -266,7 +266,7 @@ def test_many_rows_are_sorted_in_the_background_once(
     alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
 ):
     sorted_at_once = positions(get_page(alice_client, version, sort="-prompt_length"))
-    monkeypatch.setattr(row_order, "MAX_SORTED_AT_ONCE", 10)
+    monkeypatch.setattr(row_search, "MAX_SORTED_AT_ONCE", 10)
 
     before = get_page(alice_client, version, sort="-prompt_length")
     get_page(alice_client, version, sort="prompt_length")

@@ -287,7 +287,7 @@ def test_a_decompression_bomb_in_a_split_is_refused(
     files = {"a.parquet": file.getvalue(), "b.parquet": file.getvalue()}
     add_dataset(site, NAME, files, card=configs(train=list(files)))
     monkeypatch.setattr(
-        "dashboard.datasets.fetching.finishing.MAX_UNPACKED_BYTES", 10_000_000
+        "dashboard.datasets.fetching.fetches.MAX_UNPACKED_BYTES", 10_000_000
     )
 
     job = fetch(alice_client, NAME, part="train")
