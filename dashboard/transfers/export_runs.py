@@ -75,8 +75,7 @@ def completions_table(run: Run, span: Span) -> Table:
 
 
 def groups_of(run: Run, span: Span) -> QuerySet[Group]:
-    steps = (span.first, span.last)
-    return Group.objects.current().filter(run=run, step__range=steps)
+    return Group.objects.current().filter(run=run, step__range=(span.first, span.last))
 
 
 def rule_names(run: Run, span: Span) -> list[str]:

@@ -12,7 +12,7 @@ gts (not in older versions), score, step, and other outputs of the reward functi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -303,3 +303,25 @@ def _scores(values: dict[str, Any], own: set[str]) -> dict[str, float | None]:
         for name, value in values.items()
         if name not in own and isinstance(value, int | float | None)
     }
+
+
+def default_weights(tool: str, names: Iterable[str]) -> dict[str, float]:
+    """TRL sums its reward functions; verl's other outputs are not part of the score."""
+    if tool == "verl":
+        return {name: float(name == "score") for name in names}
+    return dict.fromkeys(names, 1.0)
+
+
+def reward_of(sample: Sample, weights: Mapping[str, float | None]) -> float | None:
+    """Return the file's total, else Σ weight × score over what has a score.
+
+    None: nothing has. A weight of None: the column is not a rule.
+    """
+    if sample.reward is not None:
+        return sample.reward
+    parts = [
+        weight * score
+        for name, score in sample.scores.items()
+        if score is not None and (weight := weights.get(name))
+    ]
+    return sum(parts) if parts else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any
@@ -14,8 +14,13 @@ from django import forms
 from dashboard.datasets.limits import MAX_ROWS, SHOWN_REFUSALS
 from dashboard.datasets.parsing.records import Refusal
 from dashboard.datasets.row import as_json
-from dashboard.transfers.import_events import default_weights, reward_of
-from dashboard.transfers.import_formats import LATEST_TIME, Point, Sample
+from dashboard.transfers.import_formats import (
+    LATEST_TIME,
+    Point,
+    Sample,
+    default_weights,
+    reward_of,
+)
 from dashboard.transfers.import_reader import SEPARATOR, WANDB, Found
 from dashboard.transfers.models import RunImport
 
@@ -48,9 +53,6 @@ class FileFindings:
         first, last = self.first_step, self.last_step
         self.first_step = step if first is None else min(first, step)
         self.last_step = step if last is None else max(last, step)
-
-    def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)
@@ -167,7 +169,7 @@ class Findings:
         counted = ("num_refused", "num_rows", "num_samples", "num_points", "num_values")
         names = ("num_advantages", "num_scored", "first_time", "highest", "lowest")
         return {name: getattr(self, name) for name in (*counted, *names)} | {
-            "files": [file.as_json() for file in files[:SHOWN_FILES]],
+            "files": [asdict(file) for file in files[:SHOWN_FILES]],
             "num_files": len(files),
             "num_bytes": sum(file.num_bytes for file in files),
             "tools": list(dict.fromkeys(f.tool for f in files if f.tool)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
@@ -23,7 +23,6 @@ from dashboard.runs.state import END_TIME
 from dashboard.supervision.external_ingest import create_prompts_version
 from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import Claim
-from dashboard.transfers.import_events import LogPosition, Scoring, make_group
 from dashboard.transfers.import_formats import (
     LATEST_TIME,
     Item,
@@ -31,15 +30,27 @@ from dashboard.transfers.import_formats import (
     Sample,
     as_tree,
     from_tree,
+    reward_of,
 )
 from dashboard.transfers.import_preview import Findings, digest_of
 from dashboard.transfers.import_reader import read_files
 from dashboard.transfers.models import RunImport
-from trainer.client.lines import metrics_of
-from trainer.events import Event, GroupScored, RunFinished, StepFinished
+from trainer.algorithm.advantages import group_advantages, reward_matrix
+from trainer.client.lines import mean, metrics_of, signal_of, std
+from trainer.config import AdvantageConfig
+from trainer.events import (
+    Event,
+    GroupScored,
+    RunFinished,
+    ScoredCompletion,
+    StepFinished,
+)
+from trainer.rewards.rule import message_text
 
 EVENTS_AT_ONCE = 500
 SHOWN_FILENAMES = 5
+# A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
+TRL_ADVANTAGES = AdvantageConfig(ddof=1, eps=1e-4)
 
 
 class ItemBuffer:
@@ -106,7 +117,7 @@ def make_run(
         with transaction.atomic():
             run = _begin(run_import, findings)
             began = findings.first_time or time.time()
-            events = EventWriter(run, _scoring(run_import), Prompts(prompts), began)
+            events = EventWriter(run, run_import, Prompts(prompts), began)
             for number, (step, items) in enumerate(buffer.by_step(), start=1):
                 events.add_step(step, items)
                 on_stored(number, num_steps)
@@ -137,16 +148,6 @@ def _read(
         if findings.add(row) is None and isinstance(row.item, Point | Sample):
             buffer.add(row.item)
     return buffer, findings
-
-
-def _scoring(run_import: RunImport) -> Scoring:
-    choices = run_import.choices
-    return Scoring(
-        weights=dict(choices["weights"]),
-        computes_advantages=choices["computes_advantages"],
-        right_from=choices["right_from"],
-        lowest=run_import.findings["lowest"],
-    )
 
 
 def _begin(run_import: RunImport, findings: Findings) -> Run:
@@ -222,7 +223,7 @@ class EventWriter:
     """The events of the run's only attempt, ingested as they come."""
 
     run: Run
-    scoring: Scoring
+    run_import: RunImport
     prompts: Prompts
     time: float  # of the current step; without times in the files, of the previous one
     _line: int = 0
@@ -243,27 +244,12 @@ class EventWriter:
         # A table with one completion a prompt is a sample of the step.
         is_whole = all(len(group.completions) > 1 for group in groups)
         metrics = logged | computed if is_whole else computed | logged
-        position = self._log_position()
-        self._events += groups
-        self._events.append(
-            StepFinished(
-                line=position.line,
-                attempt=1,
-                time=position.time,
-                step=step,
-                metrics=metrics,
-            )
-        )
+        self._events += [*groups, StepFinished(**self._next_place(), metrics=metrics)]
         if len(self._events) >= EVENTS_AT_ONCE:
             self._ingest()
 
     def end(self) -> None:
-        position = self._log_position()
-        self._events.append(
-            RunFinished(
-                line=position.line, attempt=1, time=position.time, step=self._step
-            )
-        )
+        self._events.append(RunFinished(**self._next_place()))
         self._ingest()
 
     def _groups(self, samples: list[Sample]) -> Iterator[GroupScored]:
@@ -271,11 +257,59 @@ class EventWriter:
         for sample in samples:
             by_prompt.setdefault(self.prompts.number_of(sample), []).append(sample)
         for number, group in by_prompt.items():
-            yield make_group(self._log_position(), number, group, self.scoring)
+            yield self._group(number, group)
 
-    def _log_position(self) -> LogPosition:
+    def _group(self, prompt_index: int, samples: Sequence[Sample]) -> GroupScored:
+        choices = self.run_import.choices
+        weights = dict(choices["weights"])
+        rewards = [reward_of(sample, weights) for sample in samples]
+        scored = [reward for reward in rewards if reward is not None]
+        advantages = [sample.advantage for sample in samples]
+        if choices["computes_advantages"] and all(
+            value is None for value in advantages
+        ):
+            matrix = group_advantages(reward_matrix([rewards]), TRL_ADVANTAGES)
+            advantages = [*matrix[0].tolist()]
+        prompt = samples[0].prompt
+        if not isinstance(prompt, str):
+            prompt = "\n\n".join(f"{m['role']}: {message_text(m)}" for m in prompt)
+        return GroupScored(
+            **self._next_place(),
+            prompt_index=prompt_index,
+            prompt=prompt,
+            answer=samples[0].answer,
+            reward_mean=mean(scored),
+            reward_std=std(scored),
+            signal=signal_of(
+                scored,
+                right_from=choices["right_from"],
+                lowest=self.run_import.findings["lowest"],
+            ),
+            completions=[
+                ScoredCompletion(
+                    text=sample.completion,
+                    num_tokens=sample.num_tokens,
+                    end_reason=sample.end_reason,
+                    reward=reward,
+                    rules={
+                        name: score
+                        for name, score in sample.scores.items()
+                        if weights.get(name) is not None
+                    },
+                    advantage=advantage,
+                    mean_logprob=None,
+                )
+                for sample, reward, advantage in zip(
+                    samples, rewards, advantages, strict=True
+                )
+            ],
+        )
+
+    def _next_place(self) -> dict[str, Any]:
+        """Return the fields of the next event that say where it stands in the log."""
         self._line += 1
-        return LogPosition(line=self._line, time=self.time, step=self._step)
+        place = {"line": self._line, "attempt": 1, "time": self.time}
+        return place | {"step": self._step}
 
     def _ingest(self) -> None:
         claim = Claim(run_id=self.run.pk, attempt=1)

@@ -45,8 +45,7 @@ def read(context: Context) -> None:
         raise _missing_file() from None
     context.note(total)
     if context.held().exists():
-        same = RunImport.objects.filter(pk=run_import.pk)
-        same.update(findings=findings.as_json())
+        RunImport.objects.filter(pk=run_import.pk).update(findings=findings.as_json())
 
 
 def make(context: Context) -> None:

@@ -45,12 +45,11 @@ def masked_crc32c(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """The scalars of a record, by tag; `num_others` is of other kinds."""
+    """The scalars of a record, by tag."""
 
     step: int
     time: float
     values: dict[str, float]
-    num_others: int
     end: int  # of the record, in bytes of the file
 
 
@@ -99,7 +98,7 @@ def _check(data: bytes, check: bytes) -> bool:
 
 
 def _scalars(message: bytes, end: int) -> Scalars:
-    step, time, num_others = 0, 0.0, 0
+    step, time = 0, 0.0
     values: dict[str, float] = {}
     for number, value in _fields(message):
         if number == 1 and isinstance(value, float):
@@ -110,11 +109,9 @@ def _scalars(message: bytes, end: int) -> Scalars:
             for inner, part in _fields(value):
                 if inner == 1 and isinstance(part, bytes):
                     tag, scalar = _tagged(part)
-                    if scalar is None:
-                        num_others += 1
-                    else:
+                    if scalar is not None:
                         values[tag] = scalar
-    return Scalars(step, time, values, num_others, end)
+    return Scalars(step, time, values, end)
 
 
 def _tagged(message: bytes) -> tuple[str, float | None]:
