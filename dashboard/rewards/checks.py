@@ -49,16 +49,6 @@ class ScoredGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnreadReference:
-    """Rows for which a rule cannot score any completion."""
-
-    rule: str
-    error: str  # of the first one
-    positions: tuple[int, ...]
-    num_rows: int  # of the checked rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineScore:
     """The mean score of a completion that solves nothing, over some rows."""
 
@@ -154,24 +144,6 @@ def tell_unchecked(num_checked: int, num_rows: int, why: str) -> RecipeWarning:
     """Add a note, not a finding: the other rows were not scored."""
     short = f"{num_checked:,} of {num_rows:,} rows checked. {why}"
     return RecipeWarning(kind=UNCHECKED, short=short, sentence=short, remedy="")
-
-
-def find_unread_references(
-    unread: Sequence[UnreadReference], *, num_checked: int, num_rows: int
-) -> list[RecipeWarning]:
-    return [
-        RecipeWarning(
-            kind="reference",
-            short=f"{reference.rule}: {reference.num_rows:,} of {num_checked:,} rows "
-            "not scored",
-            sentence=f"Rule {reference.rule} cannot score {reference.num_rows:,} of "
-            f"{_rows_checked(num_checked, num_rows)}. {reference.error}",
-            remedy="Rows without a score give no training signal. Map another column "
-            "as the answer, change the rule's settings, or remove the rows.",
-            positions=reference.positions,
-        )
-        for reference in unread
-    ]
 
 
 def find_high_baselines(
@@ -290,9 +262,7 @@ def _check(
     owner = f"team {version.dataset.team_id}"
     read = _try_references(recipe, rows, owner, share)
     checked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
-    findings = find_unread_references(
-        unread_references(checked), num_checked=len(checked), num_rows=version.num_rows
-    )
+    findings = find_unread_references(checked, num_rows=version.num_rows)
     baselines, is_whole = _try_baselines(recipe, rows, owner, share)
     is_small = is_whole and version.num_rows < MIN_BASELINE_ROWS
     findings += find_high_baselines(
@@ -347,8 +317,7 @@ def baseline_completions(
     if answers:
         guess, _ = Counter(answers).most_common(1)[0]
         shown = guess if len(guess) <= 40 else f"{guess[:39]}…"
-        label = f"always answering “{shown}”"
-        guesses = [Baseline(label, written(guess, tags))]
+        guesses = [Baseline(f"always answering “{shown}”", written(guess, tags))]
     letters = [
         Baseline(f"always answering {letter}", written(letter, tags))
         for letter in choice_letters(answers)
@@ -412,25 +381,28 @@ def _try_references(
     return [trial for (trial,) in tried]
 
 
-def unread_references(
-    checked: Sequence[tuple[DatasetRow, Trial]],
-) -> list[UnreadReference]:
-    """Rules without a score for some rows, and these rows."""
-    rows: defaultdict[str, list[int]] = defaultdict(list)
+def find_unread_references(
+    checked: Sequence[tuple[DatasetRow, Trial]], *, num_rows: int
+) -> list[RecipeWarning]:
+    """Rules that cannot score any completion of some rows, with the first error."""
+    unread: defaultdict[str, list[int]] = defaultdict(list)
     errors: dict[str, str] = {}
     for row, trial in checked:
         assert trial.score is not None
         for rule, error in trial.score.errors.items():
-            rows[rule].append(row.position)
+            unread[rule].append(row.position)
             errors.setdefault(rule, error)
     return [
-        UnreadReference(
-            rule=rule,
-            error=errors[rule],
+        RecipeWarning(
+            kind="reference",
+            short=f"{rule}: {len(positions):,} of {len(checked):,} rows not scored",
+            sentence=f"Rule {rule} cannot score {len(positions):,} of "
+            f"{_rows_checked(len(checked), num_rows)}. {errors[rule]}",
+            remedy="Rows without a score give no training signal. Map another column "
+            "as the answer, change the rule's settings, or remove the rows.",
             positions=tuple(positions[:SHOWN_POSITIONS]),
-            num_rows=len(positions),
         )
-        for rule, positions in rows.items()
+        for rule, positions in unread.items()
     ]
 
 

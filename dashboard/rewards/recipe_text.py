@@ -252,21 +252,14 @@ def _write_number(value: float) -> str:
     return str(value).removesuffix(".0").replace("-", "−", 1 if value < 0 else 0)
 
 
-class DuplicateKey(UserError):
-    """A key that an object has twice."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(
-            "rewards.duplicate_key",
-            f"Duplicate key {key[:40]!r} in an object. Remove one of the two.",
-        )
-
-
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in pairs:
         if key in tree:
-            raise DuplicateKey(key)
+            raise UserError(
+                "rewards.duplicate_key",
+                f"Duplicate key {key[:40]!r} in an object. Remove one of the two.",
+            )
         tree[key] = value
     return tree
 
@@ -281,7 +274,7 @@ def read_json(text: str) -> Any:
             "rewards.bad_json",
             f"Invalid JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
         ) from None
-    except DuplicateKey:
+    except UserError:
         raise
     except (ValueError, RecursionError):
         raise UserError(

@@ -42,7 +42,16 @@ def save_recipe_version(
             # Two saves at once would otherwise both take the next number.
             owner = RewardRecipe.objects.select_for_update().get(pk=existing.pk)
         else:
-            owner = _create(team, name, description, user)
+            defaults = {"description": description, "created_by": user}
+            owner, is_new = RewardRecipe.objects.get_or_create(
+                team=team, name=name, defaults=defaults
+            )
+            if not is_new:
+                raise UserError(
+                    "rewards.name_taken",
+                    f'{team} already has a recipe named "{name}". Choose another '
+                    "name, or save this as a new version of that recipe.",
+                )
         newest = owner.versions.order_by("-number").first()
         if newest and newest.content_sha256 == sha256:
             return newest
@@ -105,16 +114,3 @@ def versions_with_use(recipe: RewardRecipe) -> list[RecipeVersion]:
         .annotate(num_runs=Count("runs"))
         .order_by("-number")
     )
-
-
-def _create(team: Team, name: str, description: str, user: User | None) -> RewardRecipe:
-    recipe, is_new = RewardRecipe.objects.get_or_create(
-        team=team, name=name, defaults={"description": description, "created_by": user}
-    )
-    if not is_new:
-        raise UserError(
-            "rewards.name_taken",
-            f'{team} already has a recipe named "{name}". Choose another name, or '
-            "save this as a new version of that recipe.",
-        )
-    return recipe

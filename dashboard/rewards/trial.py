@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.datasets.models import DatasetRow
@@ -58,9 +58,8 @@ def as_sample(row: DatasetRow, completion: str) -> Sample:
     is_chat = not isinstance(prompt, str)
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
-    text = message_text(prompt[-1])
     return Sample(
-        text,
+        message_text(prompt[-1]),
         completion,
         row.answer_value,
         row.columns,
@@ -252,9 +251,6 @@ class Sandbox:
     name: str  # mechanism of the level; "" without a sandbox
     has_group: bool
     problem: str  # why there is no sandbox, and what to do
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def sandbox_here(*, timeout_seconds: float = PAGE_SECONDS) -> Sandbox:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -267,7 +268,7 @@ class WorkerHeartbeat:
         if packages != self._packages and self._store_facts(packages=packages):
             self._packages = packages
         sandbox = sandbox_here(timeout_seconds=START_SECONDS)
-        if sandbox != self._sandbox and self._store_facts(sandbox=sandbox.as_json()):
+        if sandbox != self._sandbox and self._store_facts(sandbox=asdict(sandbox)):
             self._sandbox = sandbox
 
     def _tick_beside(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.accounts.models import Team
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.checks import (
@@ -15,7 +15,6 @@ from dashboard.rewards.checks import (
     RecipeWarning,
     ScoredGroup,
     Tags,
-    UnreadReference,
     baseline_completions,
     check_rows,
     choice_letters,
@@ -27,6 +26,7 @@ from dashboard.rewards.checks import (
     find_unread_references,
     tags_of,
 )
+from dashboard.rewards.trial import Trial
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
 
@@ -103,14 +103,20 @@ def test_good_groups_have_no_warnings() -> None:
 
 
 def test_the_number_of_checked_references_is_shown() -> None:
-    unread = UnreadReference(rule="a", error="“x”.", positions=(4, 9), num_rows=12)
+    fine, unread = (
+        Trial(Score(1.0, {"a": 1.0}, {})),
+        Trial(Score(None, {}, {"a": "“x”."})),
+    )
+    checked = [
+        (DatasetRow(position=at), unread if at in (4, 9) else fine) for at in range(40)
+    ]
 
-    (part,) = find_unread_references([unread], num_checked=500, num_rows=4_000)
-    (whole,) = find_unread_references([unread], num_checked=40, num_rows=40)
+    (part,) = find_unread_references(checked, num_rows=4_000)
+    (whole,) = find_unread_references(checked, num_rows=40)
 
-    assert "12 of 500" in part.sentence
+    assert "2 of 40" in part.sentence
     assert "4,000" in part.sentence
-    assert "12 of all 40" in whole.sentence
+    assert "2 of all 40" in whole.sentence
     assert part.positions == (4, 9)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_a_worker_that_was_forgotten_registers_again(
 
     worker = Worker.objects.get()
     assert (worker.name, worker.num_slots) == ("training@gpu-1", 2)
-    assert worker.hardware["sandbox"] == sandbox.as_json()
+    assert worker.hardware["sandbox"] == asdict(sandbox)
 
 
 def test_a_worker_reports_newly_installed_packages(
@@ -175,10 +176,10 @@ def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> 
     assert "unknown" in page(alice_client)
 
     sandbox = describe(SandboxStatus(level="B", reasons={}))
-    store_facts("training@gpu-1", sandbox=sandbox.as_json())
+    store_facts("training@gpu-1", sandbox=asdict(sandbox))
     assert "Sandbox level B" in page(alice_client)
 
-    store_facts("training@gpu-1", sandbox=describe(NONE).as_json())
+    store_facts("training@gpu-1", sandbox=asdict(describe(NONE)))
     html = page(alice_client)
     for fragment in ("<strong>Off.</strong>", "A: no bwrap", "B: no Landlock"):
         assert fragment in html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def data_folder(settings: Settings) -> Path:
 def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
     lacking = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     register("training@gpu-1", num_slots=1)
-    store_facts("training@gpu-1", sandbox=describe(lacking).as_json())
+    store_facts("training@gpu-1", sandbox=asdict(describe(lacking)))
     page.goto("/alpha/workers")
 
     found = findings_in_each_view(page)
