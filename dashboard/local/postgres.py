@@ -39,8 +39,7 @@ def find_program(name: str) -> str:
             "The embedded PostgreSQL is not installed. Run `make setup`, or set "
             "DATABASE_URL."
         )
-    folder = Path(spec.submodule_search_locations[0])
-    return str(folder / "pginstall18" / "bin" / name)
+    return str(Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin" / name)
 
 
 class EmbeddedPostgres:

@@ -1,4 +1,4 @@
-"""The audit log: what its entries are about, the log as a file, values to filter by."""
+"""The audit log: what its entries are about, the log as a file, and its filters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime, time
 from types import MappingProxyType
 from typing import Any, Literal
 
+from django import forms
 from django.db import connection
-from django.db.models import Model, QuerySet
+from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.urls import reverse
 from django.utils.http import urlencode
 
@@ -25,6 +26,7 @@ from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import Group
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row_exports import CsvLine, defused
+from dashboard.project.forms import select, set_choices, text_input
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPreset
 from dashboard.supervision.models import Worker
@@ -256,3 +258,78 @@ def known_values(team: Team, name: Literal["verb", "object_type"]) -> list[str]:
     with connection.cursor() as cursor:
         cursor.execute(NEXT_VALUES.format(name=name), {"team": team.pk})
         return [value for (value,) in cursor.fetchall()]
+
+
+ITSELF = "cohort"  # what no person did
+ERASED = "erased"
+
+
+class FilterForm(forms.Form):
+    """A filter that cannot be read is an error, and finds nothing."""
+
+    by = forms.ChoiceField(label="Who", required=False, widget=select())
+    verb = forms.ChoiceField(label="Action", required=False, widget=select())
+    kind = forms.ChoiceField(label="Object type", required=False, widget=select())
+    number = forms.IntegerField(
+        label="Object ID",
+        required=False,
+        min_value=1,
+        max_value=2**63 - 1,
+        widget=text_input(type="number", min=1, placeholder="any"),
+    )
+    since = forms.DateField(
+        label="From", required=False, widget=text_input(type="date")
+    )
+    until = forms.DateField(label="To", required=False, widget=text_input(type="date"))
+
+    def __init__(self, data: Any, *, team: Team) -> None:
+        super().__init__(data)
+        self.entries = AuditEntry.objects.filter(team=team)
+        # Everyone who did something, including former members; then Cohort and erased
+        # people.
+        own = self.entries.filter(actor=OuterRef("pk"))
+        acted = User.objects.filter(Exists(own)).order_by("username")
+        people = [(str(user.pk), f"{user} ({user.username})") for user in acted]
+        people += [(ITSELF, "Cohort"), (ERASED, "Erased person")]
+        set_choices(self, "by", [("", "Anyone"), *people])
+        verbs = [(verb, verb) for verb in known_values(team, "verb")]
+        set_choices(self, "verb", [("", "Anything"), *verbs])
+        kinds = [(kind, label_of(kind)) for kind in known_values(team, "object_type")]
+        set_choices(self, "kind", [("", "Anything"), *kinds])
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        since, until = data.get("since"), data.get("until")
+        if since and until and since > until:
+            message = f"The end must not be before {since:%Y-%m-%d}."
+            self.add_error("until", forms.ValidationError(message, code="before_start"))
+        return data
+
+    def narrow(self) -> QuerySet[AuditEntry]:
+        """Apply the filters; the newest first."""
+        entries = self.entries.select_related("actor").order_by("-id")
+        if not self.is_valid():
+            return entries.none()
+        data = self.cleaned_data
+        if data["by"] == ITSELF:
+            entries = entries.filter(actor=None, is_erased=False)
+        elif data["by"] == ERASED:
+            entries = entries.filter(is_erased=True)
+        elif data["by"]:
+            entries = entries.filter(actor=int(data["by"]))
+        filters = {
+            "verb": data["verb"],
+            "object_type": data["kind"],
+            "object_id": data["number"],
+            "created_at__gte": data["since"]
+            and datetime.combine(data["since"], time(), tzinfo=UTC),
+            "created_at__lte": data["until"]
+            and datetime.combine(data["until"], time.max, tzinfo=UTC),
+        }
+        return entries.filter(
+            **{name: value for name, value in filters.items() if value}
+        )
+
+    @property
+    def is_narrowed(self) -> bool:
+        return any(self.data.get(name) for name in self.fields)

@@ -37,9 +37,8 @@ from psycopg import sql
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from dashboard.alerts.models import Channel
-from dashboard.local.data_folder import LocalFault, private_folder
+from dashboard.local.data_folder import LocalFault, hold_folder, private_folder
 from dashboard.local.postgres import find_program
-from dashboard.local.preflight import hold_folder
 from dashboard.local.redis_server import embedded_postgres
 from dashboard.runs.models import ENDED, Run
 

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models import Sum
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -191,7 +191,7 @@ def _add(family: GaugeMetricFamily, labels: list[str], value: float | None) -> N
 
 class _Collected(Collector):
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = list(metrics)
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         yield from self._metrics
@@ -205,9 +205,7 @@ async def exposition() -> bytes:
             families += await sync_to_async(read_database_metrics)()
         except (DatabaseError, InterfaceError) as error:
             logger.warning("Failed to read metrics from the database: %s", error)
-    registry = CollectorRegistry()
-    registry.register(_Collected(families))
-    return generate_latest(readable()) + generate_latest(registry)
+    return generate_latest(readable()) + generate_latest(_Collected(families))
 
 
 def _of_report(report: Report) -> Iterator[Metric]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, models, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
@@ -133,7 +133,10 @@ def count_of(user: User) -> dict[str, int]:
 
 def why_kept(user: User) -> str:
     """Return why the person cannot be erased yet; "" where that is possible."""
-    teams = [team.name for team in _owned(user) if not _has_another_owner(team, user)]
+    owners = Membership.objects.filter(role=Role.OWNER, user__is_active=True)
+    others = owners.filter(team=OuterRef("team")).exclude(user=user)
+    owned = Membership.objects.filter(~Exists(others), user=user, role=Role.OWNER)
+    teams = owned.order_by("pk").values_list("team__name", flat=True)
     if not teams:
         return ""
     return (
@@ -171,8 +174,7 @@ def _references() -> list[models.ManyToOneRel]:
 
 
 def _rows_of(relation: models.ManyToOneRel, user: User) -> models.QuerySet[Any]:
-    named = {relation.field.name: user}
-    return relation.related_model._base_manager.filter(**named)
+    return relation.related_model._base_manager.filter(**{relation.field.name: user})
 
 
 def _describe(row: models.Model) -> dict[str, Any]:
@@ -181,13 +183,3 @@ def _describe(row: models.Model) -> dict[str, Any]:
         created = getattr(row, "created_at", None)
         return {"id": row.pk, **whole, **({"created_at": created} if created else {})}
     return {"id": row.pk, "what": str(row)}
-
-
-def _owned(user: User) -> list[Team]:
-    owned = Membership.objects.filter(user=user, role=Role.OWNER)
-    return [membership.team for membership in owned.select_related("team")]
-
-
-def _has_another_owner(team: Team, user: User) -> bool:
-    owners = team.memberships.filter(role=Role.OWNER, user__is_active=True)
-    return owners.exclude(user=user).exists()

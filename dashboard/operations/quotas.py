@@ -97,8 +97,7 @@ def _count_texts(team: Team) -> int:
     """Count texts of the steps that can be searched: all but those of the last
     minute.
     """
-    runs = team.runs.exclude(EXTERNAL)
-    blocks = CompletionBlock.objects.filter(run__in=runs)
+    blocks = CompletionBlock.objects.filter(run__in=team.runs.exclude(EXTERNAL))
     return blocks.aggregate(held=Sum("num_chars"))["held"] or 0
 
 
@@ -165,8 +164,7 @@ def check_runs(team: Team) -> None:
 
     Two launches at the same time wait for each other where there is a quota.
     """
-    quotas = Quota.objects.select_for_update().filter(team=team)
-    quota = quotas.first()
+    quota = Quota.objects.select_for_update().filter(team=team).first()
     if quota is None:
         return
     num_runs = team.runs.exclude(state__in=ENDED).count()

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.local.data_folder import LocalFault
-from dashboard.local.preflight import hold_folder
+from dashboard.local.data_folder import LocalFault, hold_folder
 
 HOLD = """
 import pathlib, sys, time
-from dashboard.local.preflight import hold_folder
+from dashboard.local.data_folder import hold_folder
 with hold_folder(pathlib.Path(sys.argv[1]), address="http://127.0.0.1:8000"):
     print("held", flush=True)
     time.sleep(60)

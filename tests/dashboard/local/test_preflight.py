@@ -11,10 +11,11 @@ import pytest
 from dashboard.local.data_folder import (
     RESERVE_BYTES,
     LocalFault,
+    check_folder,
+    check_port,
     fault_of,
     keep_reserve,
 )
-from dashboard.local.preflight import check_folder, check_port
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -3,18 +3,25 @@ from __future__ import annotations
 import os
 import time
 from argparse import ArgumentParser
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from dashboard.local.data_folder import LocalFault, close_folder, keep_reserve
-from dashboard.local.preflight import check_folder, check_port, hold_folder
+from dashboard.local.data_folder import (
+    LocalFault,
+    check_folder,
+    check_port,
+    close_folder,
+    hold_folder,
+    keep_reserve,
+)
 from dashboard.local.redis_server import embedded_postgres, embedded_redis
 from dashboard.local.supervisor import (
     Service,
@@ -25,7 +32,29 @@ from dashboard.local.supervisor import (
     stop_on_signals,
     wait_until_served,
 )
-from dashboard.local.terminal import announce
+
+
+class Output(Protocol):
+    """A text stream, or Django's wrapper of one with its `ending` set to nothing."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
+@contextmanager
+def announce(out: Output, text: str) -> Iterator[None]:
+    """`text …` at once, and how long it took when it is done."""
+    began = time.monotonic()
+    out.write(f"  {text} … ")
+    out.flush()
+    try:
+        yield
+    except BaseException:
+        out.write("\n")
+        raise
+    out.write(f"{time.monotonic() - began:.1f} s\n")
+    out.flush()
+
 
 POLL_SECONDS = 0.5
 
