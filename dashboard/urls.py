@@ -5,8 +5,7 @@ from __future__ import annotations
 from django.urls import URLPattern, include, path, re_path
 
 from dashboard.api.guards import guarded
-from dashboard.api.openapi import no_such_address, openapi
-from dashboard.api.v1 import api
+from dashboard.api.v1 import api, no_such_address, openapi
 from dashboard.operations import views
 from dashboard.operations.admin import site
 from dashboard.web.overload import handle_server_error

@@ -84,8 +84,7 @@ def _fernet() -> Fernet:
 
 def describe_factors(user: User) -> list[str]:
     factors = list(Authenticator.objects.filter(user=user))
-    kinds = [factor.type for factor in factors]
-    values = ["Authenticator app"] * ("totp" in kinds)
+    values = ["Authenticator app"] * ("totp" in [factor.type for factor in factors])
     keys = [
         str(factor) for factor in factors if factor.type == Authenticator.Type.WEBAUTHN
     ]
@@ -306,8 +305,7 @@ def provider_address(request: HttpRequest, key: str, *, process: str) -> str:
     if key not in settings.SIGN_IN_PROVIDERS:
         raise Http404("Provider not found.")
     provider = get_adapter().get_provider(request, key)
-    response = provider.redirect(request, process=process)
-    return str(response.headers["Location"])
+    return str(provider.redirect(request, process=process).headers["Location"])
 
 
 def require_provider(key: str, view: View) -> View:

@@ -121,5 +121,4 @@ def _key(kind: str, text: str) -> str:
 
 def _one_name(username: str) -> str:
     """Return one name for all spellings that the form accepts."""
-    name = username.strip()[:LONGEST_NAME]
-    return str(User.normalize_username(name)).casefold()
+    return str(User.normalize_username(username.strip()[:LONGEST_NAME])).casefold()

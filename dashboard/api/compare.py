@@ -24,7 +24,7 @@ from dashboard.analysis.compare.selection import CompareForm, read_selection
 from dashboard.analysis.compare.verdicts import compare_summaries
 from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import refuse_field
-from dashboard.api.run_schemas import RunOut
+from dashboard.api.runs import RunOut
 from dashboard.api.schemas import (
     LARGEST_ID,
     Real,
@@ -156,8 +156,7 @@ def compare_curves(request: ApiRequest, filters: Query[CurveFilters]) -> CurvesO
             "Name at least one run, or a sweep that has runs.",
             code="compare.no_runs",
         )
-    given = filters.model_dump(exclude={"runs", "sweep_id"})
-    form = CompareForm.read(query_of(given))
+    form = CompareForm.read(query_of(filters.model_dump(exclude={"runs", "sweep_id"})))
     refuse_errors(form)
     arrangement = arrange(selection.runs, form.value("by"))
     return _curves(arrangement, compare_runs(arrangement, form), form.value("metric"))

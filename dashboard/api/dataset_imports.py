@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard.accounts.models import User
 from dashboard.api.auth import READ, WRITE, ApiRequest
-from dashboard.api.dataset_schemas import ImportOut, find_dataset
+from dashboard.api.datasets import ImportOut, find_dataset
 from dashboard.api.problems import (
     Problem,
     WrongField,

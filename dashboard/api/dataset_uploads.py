@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.dataset_imports import MappingIn, answer_import, begin_import
-from dashboard.api.dataset_schemas import ImportOut, find_dataset
+from dashboard.api.datasets import ImportOut, find_dataset
 from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse
 from dashboard.api.schemas import (
     PART,

@@ -15,7 +15,7 @@ from dashboard.api.problems import (
     or_conflict,
     or_refuse,
 )
-from dashboard.api.run_schemas import RunDetail
+from dashboard.api.runs import RunDetail
 from dashboard.api.schemas import LARGEST_STEP, IdIn, Input, fill
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.draft import LaunchDraft, choices_of

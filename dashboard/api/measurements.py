@@ -359,9 +359,8 @@ def run_config_file(
     """
     run = get_run(request.auth.team, run_id)
     config = or_404(settings_of(run), f"{run} was imported and has no settings.")
-    text = WRITERS[suffix](run, config)
     return attach(
-        iter([text.encode()]),
+        iter([WRITERS[suffix](run, config).encode()]),
         filename=f"{run.name}-{run.pk}.{suffix}",
         content_type="text/plain; charset=utf-8",
     )

@@ -274,9 +274,8 @@ class TokenOut(Schema):
 @tokens_router.get("", response=Page[TokenOut], summary="List tokens")
 def tokens(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """List all tokens of the team, newest first, without their text."""
-    tokens_ = list_tokens(request.auth.team)
     return page_by(
-        tokens_,
+        list_tokens(request.auth.team),
         lambda token: fill(TokenOut, token, person=Person.of(token.user)),
         cursor=cursor,
         limit=limit,

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, ApiRequest
-from dashboard.api.dataset_schemas import find_version
+from dashboard.api.datasets import find_version
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -72,9 +72,8 @@ def version_out(row: RecipeVersion) -> RecipeVersionOut:
 @router.get("", response=Page[RecipeOut], summary="List recipes")
 def recipes(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
-    recipes_ = request.auth.team.recipes.select_related("created_by")
     return page_by(
-        recipes_,
+        request.auth.team.recipes.select_related("created_by"),
         lambda row: fill(RecipeOut, row, created_by=Person.of(row.created_by)),
         cursor=cursor,
         limit=limit,
@@ -249,8 +248,7 @@ def check_recipe(request: ApiRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     recipe, version_id = read_spec(payload.spec), payload.dataset_version_id
     findings: list[RecipeWarning] = []
     if version_id is not None:
-        version = find_version(request.auth.team, version_id)
-        findings = check_rows(recipe, version)
+        findings = check_rows(recipe, find_version(request.auth.team, version_id))
     return RecipeCheckOut(
         **_summarize(recipe).model_dump(),
         findings=[

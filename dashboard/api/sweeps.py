@@ -70,8 +70,7 @@ def _sweeps(team: Team) -> QuerySet[Sweep]:
 @router.get("", response=Page[SweepOut], summary="List sweeps")
 def sweeps(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first. `/compare/sweep` has the importance of their settings."""
-    sweeps_ = _sweeps(request.auth.team)
-    return page_by(sweeps_, _sweep, cursor=cursor, limit=limit)
+    return page_by(_sweeps(request.auth.team), _sweep, cursor=cursor, limit=limit)
 
 
 class ValuesIn(Input):

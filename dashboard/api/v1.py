@@ -1,16 +1,20 @@
-"""/api/v1: the routers of its operations under their addresses."""
+"""/api/v1: the routers of its operations, and OpenAPI's document of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
 from ninja import NinjaAPI
 from ninja.errors import ValidationError, ValidationErrorContext
 from ninja.operation import Operation
 from ninja.router import Router
 
 from dashboard.api import (
-    alert_rules,
     alerts,
     checkpoints,
     compare,
@@ -19,7 +23,6 @@ from dashboard.api import (
     dataset_uploads,
     datasets,
     external_runs,
-    groups,
     launches,
     measurements,
     members,
@@ -33,7 +36,7 @@ from dashboard.api import (
     runs,
     sweeps,
 )
-from dashboard.api.problems import handle_problems
+from dashboard.api.problems import CODES, TYPE, Problem, ProblemSchema, handle_problems
 
 DESCRIPTION = """\
 All operations act on the token's team. Objects of other teams are \
@@ -78,7 +81,6 @@ def make_api() -> NinjaAPI:
         ("", members.me_router),
         ("/runs", runs.router),
         ("/runs", measurements.router),
-        ("/runs", groups.router),
         ("/runs", completions.router),
         ("/runs", prompts.router),
         ("/runs", checkpoints.router),
@@ -89,7 +91,7 @@ def make_api() -> NinjaAPI:
         ("/compare", sweeps.importance_router),
         ("/reports", reports.router),
         ("/alerts", alerts.router),
-        ("/alert-rules", alert_rules.router),
+        ("/alert-rules", alerts.rules_router),
         ("", launches.router),
         ("/sweeps", sweeps.router),
         ("/probes", probes.router),
@@ -121,3 +123,133 @@ def make_api() -> NinjaAPI:
 
 
 api = make_api()
+
+
+SHARED = ("401", "403", "429")
+# They change nothing, but may return 409.
+REFUSING = (
+    *("dataset_rows", "dataset_file"),
+    *("completions", "checkpoint_model", "report_file"),
+)
+TOKEN = {"type": "http", "scheme": "bearer"}
+KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 100},
+    "description": (
+        "A repeated request with the same key within a day returns the first "
+        "response and changes nothing."
+    ),
+}
+Schema = Mapping[str, Any]
+BY_FORMAT = {"date-time": "2026-03-01T12:00:00Z", "binary": "(bytes)"}
+BY_TYPE: dict[str, Any] = {
+    "string": "",
+    "integer": 1,
+    "number": 0.5,
+    "boolean": False,
+    "null": None,
+}
+
+
+# Examples of bodies, made of those of their fields.
+
+
+def example_of(schema: Schema, parts: Mapping[str, Schema]) -> Any:
+    """
+    >>> example_of({"type": "array", "items": {"type": "integer", "examples": [7]}}, {})
+    [7]
+    """
+    if "$ref" in schema:
+        return example_of(parts[schema["$ref"].rsplit("/", 1)[1]], parts)
+    for name in ("examples", "enum"):
+        if schema.get(name):
+            return schema[name][0]
+    if "default" in schema:
+        return schema["default"]
+    for name in ("anyOf", "allOf", "oneOf"):
+        if schema.get(name):
+            return example_of(schema[name][0], parts)
+    if "const" in schema:
+        return schema["const"]
+    kind = schema.get("type")
+    if kind == "array":
+        return [example_of(schema.get("items", {}), parts)]
+    if kind == "object":
+        fields = schema.get("properties", {})
+        return {name: example_of(part, parts) for name, part in fields.items()}
+    return BY_FORMAT.get(schema.get("format", ""), BY_TYPE.get(str(kind)))
+
+
+# The document.
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    document: dict[str, Any] = api.get_openapi_schema(path_prefix="/api/v1/")
+    parts = document["components"]
+    parts["schemas"]["Problem"] = ProblemSchema.model_json_schema(
+        ref_template="#/components/schemas/{model}"
+    )
+    parts["schemas"] |= parts["schemas"]["Problem"].pop("$defs", {})
+    parts["securitySchemes"] = {"Token": TOKEN}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _complete(path, method, operation)
+            _add_examples(operation, parts["schemas"])
+    return document
+
+
+def _add_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+    for body in bodies:
+        for media, content in body.get("content", {}).items():
+            if media in ("application/json", TYPE):
+                content["example"] = example_of(content["schema"], schemas)
+
+
+def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
+    (name,) = operation["security"][0]
+    scope = name.removesuffix("Token").lower()
+    about = operation.get("description", "")
+    operation["security"] = [{"Token": [] if scope == "any" else [scope]}]
+    operation["description"] = f"{about}\n\nScope of the token: {scope}.".lstrip()
+    operation["responses"] = {str(s): r for s, r in operation["responses"].items()}
+    content = operation["responses"].get("200", {}).get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    if schema.get("format") == "binary":
+        content = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+        operation["responses"]["200"] = {"description": "The file", "content": content}
+    statuses = [*SHARED, "422"]
+    if "{" in path:
+        statuses.append("404")
+    if "requestBody" in operation:
+        statuses += ["400", "413"]
+    if method == "post":
+        operation.setdefault("parameters", []).append(KEY)
+    if method != "get" or operation["operationId"] in REFUSING:
+        statuses.append("409")
+    for status in sorted(statuses):
+        operation["responses"].setdefault(
+            status,
+            {
+                "description": CODES[int(status)][1],
+                "content": {TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        )
+
+
+@login_not_required
+@require_safe
+def openapi(request: HttpRequest) -> HttpResponse:
+    """Public: it describes the operations and contains no data."""
+    return JsonResponse(openapi_document(), json_dumps_params={"indent": 1})
+
+
+def no_such_address(request: HttpRequest) -> HttpResponse:
+    raise Problem(
+        404,
+        f"Address {request.path[:200]} not found. /api/v1/openapi.json lists all "
+        "addresses.",
+    )

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from dashboard.accounts.models import Team, User
 from dashboard.api import guards
-from dashboard.api.openapi import example_of, openapi_document
+from dashboard.api.v1 import example_of, openapi_document
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.known_things import known_things

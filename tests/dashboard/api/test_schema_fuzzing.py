@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase
 from schemathesis import GenerationMode
 
 from dashboard.accounts.models import Team, User
-from dashboard.api.openapi import openapi_document
+from dashboard.api.v1 import openapi_document
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.known_things import known_things
 
