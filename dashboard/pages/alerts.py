@@ -67,7 +67,7 @@ from dashboard.alerts.services import (
     switch_channel,
     switch_rule,
 )
-from dashboard.pages.requests import Request, report_refusal
+from dashboard.pages.requests import Request, redirect_with, report_refusal
 from dashboard.project.errors import code_of
 from dashboard.web.edits import (
     BASE,
@@ -99,8 +99,7 @@ def alert_rules(request: Request, team: Team) -> HttpResponse:
             form.add_error(None, ValidationError(str(error), code=code_of(error)))
         else:
             message = f"Added “{rule.name}”. It applies from the next step."
-            messages.success(request, message)
-            return redirect("alert_rules", team.slug)
+            return redirect_with(request, message, "alert_rules", team.slug)
     rules = [(rule, describe(rule)) for rule in list_rules(team.pk)]
     context = {
         "team": team,
@@ -144,8 +143,7 @@ def alert_rule(request: Request, team: Team, rule_id: int) -> HttpResponse:
             is_changed = change_rule(rule=form.instance, user=request.user)
             name = form.instance.name
             message = f"Saved “{name}”." if is_changed else f"“{name}” is unchanged."
-            messages.success(request, message)
-            return redirect("alert_rules", team.slug)
+            return redirect_with(request, message, "alert_rules", team.slug)
     as_it_is = Rule.objects.get(pk=rule.pk)  # `rule` has the values of the form
     context = {
         "team": team,
@@ -254,10 +252,12 @@ def alert_delivery(request: Request, team: Team) -> HttpResponse:
         return _show_delivery(request, team, form, status=400)
     if channel.kind == Channel.Kind.WEBHOOK:
         return _show_delivery(request, team, ChannelForm(), revealed=channel)
-    messages.success(
-        request, f"Added the channel {channel.address}. Send a test to check it."
+    return redirect_with(
+        request,
+        f"Added the channel {channel.address}. Send a test to check it.",
+        "alert_delivery",
+        team.slug,
     )
-    return redirect("alert_delivery", team.slug)
 
 
 def _show_delivery(
@@ -349,8 +349,9 @@ def alert_channel_events(
             team=team,
             saved=last_entry(team, channel, "alert_channel.events_chosen"),
         )
-    messages.success(request, "Saved the events of the channel.")
-    return redirect("alert_delivery", team.slug)
+    return redirect_with(
+        request, "Saved the events of the channel.", "alert_delivery", team.slug
+    )
 
 
 @require_POST
@@ -358,8 +359,7 @@ def alert_channel_events(
 def alert_channel_switch(
     request: Request, team: Team, channel: Channel
 ) -> HttpResponse:
-    is_enabled = "on" in request.POST
-    switch_channel(channel=channel, user=request.user, is_enabled=is_enabled)
+    switch_channel(channel=channel, user=request.user, is_enabled="on" in request.POST)
     return redirect("alert_delivery", team.slug)
 
 
@@ -369,5 +369,4 @@ def alert_channel_delete(
     request: Request, team: Team, channel: Channel
 ) -> HttpResponse:
     delete_channel(channel=channel, user=request.user)
-    messages.success(request, "Deleted the channel.")
-    return redirect("alert_delivery", team.slug)
+    return redirect_with(request, "Deleted the channel.", "alert_delivery", team.slug)

@@ -1,4 +1,4 @@
-"""Runs compared: curves and settings of several, and one prompt in two of them."""
+"""Runs compared: curves and settings, one prompt in two of them, and sweeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_GET, require_safe
@@ -41,6 +41,7 @@ from dashboard.analysis.compare.selection import (
     CompareForm,
     LineStyle,
     Selection,
+    join_ids,
     line_styles,
     list_choices,
     offer_alike,
@@ -65,11 +66,21 @@ from dashboard.analysis.compare.win_rate import (
     read_sides,
     summarise,
 )
+from dashboard.analysis.sweeps.axes import Axis, AxisRange
+from dashboard.analysis.sweeps.importance import KINDS, MAX_SETTINGS, read_outcomes
+from dashboard.analysis.sweeps.summary import (
+    MAX_SWEPT,
+    SweepForm,
+    SweepSummary,
+    read_sweep,
+)
 from dashboard.completions.models import Group
 from dashboard.completions.prompts import read_snippets
 from dashboard.completions.rewards import sort_by
 from dashboard.pages.requests import Request
+from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
+from trainer.metric_names import title_of
 
 PROMPTS_PER_PAGE = 20
 MIN_SWEPT = 5  # runs that are worth plotting by their settings
@@ -338,3 +349,77 @@ def _prompt(
         "before": max((step for step in steps if step < at), default=None),
         "after": min((step for step in steps if step > at), default=None),
     }
+
+
+MAX_COMPARED = 10  # as the compare page does
+
+
+@require_safe
+@look_up(get_membership)
+def sweep(request: Request, team: Team) -> HttpResponse:
+    """Runs by their settings: parallel coordinates, a scatter, and importance."""
+    selection = read_selection(team, request.GET, most=MAX_SWEPT)
+    form = SweepForm.read(request.GET)
+    context: dict[str, Any] = {
+        "team": team,
+        "selection": selection,
+        "view": {name: form.value(name) for name in form.fields},
+        "form": form,
+        "kinds": KINDS,
+        "max_swept": MAX_SWEPT,
+        "max_settings": MAX_SETTINGS,
+        "without": request.GET.getlist("without"),
+    }
+    if selection.runs:
+        metric, kind = form.value("metric"), form.value("of")
+        outcomes = read_outcomes(selection.runs, metric, kind)
+        # The ranges of the address, and the one typed into the form.
+        ranges = request.GET.getlist("keep")
+        key, low, high = (
+            request.GET.get(f"keep_{part}", "").strip()
+            for part in ("axis", "from", "to")
+        )
+        summary = read_sweep(
+            selection.runs,
+            outcomes,
+            title=f"{title_of(metric, with_unit=True)}, {dict(KINDS)[kind]}",
+            x=form.value("x") or "",
+            without=request.GET.getlist("without"),
+            keep=[*ranges, f"{key}:{low}..{high}"] if low or high else ranges,
+        )
+        best = [line.run.pk for line in summary.lines if line.is_kept][:MAX_COMPARED]
+        context |= {
+            "sweep": summary,
+            "kept": [_chip(summary, chosen, request.GET) for chosen in summary.kept],
+            "kept_words": [str(axis_range) for axis_range in summary.kept],
+            "compared": join_ids(best),
+            "num_compared": len(best),
+        }
+        context["metrics"] = list_metrics(selection.runs, shown=metric)
+        values = [value for value in outcomes.values() if value is not None]
+        context["note"] = NOTE if has_clipped(values) else ""
+    return render(request, "sweeps/sweep.html", context)
+
+
+def _chip(
+    summary: SweepSummary, axis_range: AxisRange, query: QueryDict
+) -> dict[str, str]:
+    axis = next(axis for axis in summary.axes if axis.key == axis_range.key)
+    remaining = query.copy()
+    for name in ("keep_axis", "keep_from", "keep_to"):
+        remaining.pop(name, None)
+    remaining.setlist(
+        "keep", [str(other) for other in summary.kept if other is not axis_range]
+    )
+    return {"words": _say(axis, axis_range), "query": f"?{remaining.urlencode()}"}
+
+
+def _say(axis: Axis, axis_range: AxisRange) -> str:
+    if axis.texts is None:
+        return f"{axis.key} from {axis_range.low:.4g} to {axis_range.high:.4g}"
+    inside = [
+        text
+        for place, text in enumerate(axis.texts)
+        if axis_range.low <= place <= axis_range.high
+    ]
+    return f"{axis.key}: {', '.join(inside) or 'none'}"

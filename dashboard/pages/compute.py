@@ -21,7 +21,7 @@ from dashboard.accounts.access import (
 )
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import last_entry
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, redirect_with
 from dashboard.rewards.trial import sandbox_here
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queries import get_run
@@ -159,5 +159,9 @@ def _change(
     require_workers(membership)
     worker = get_object_or_404(Worker, id=worker_id)
     is_done = change(worker, team=membership.team, user=request.user)
-    messages.success(request, f"{worker} {texts[0] if is_done else texts[1]}.")
-    return redirect("compute", membership.team.slug)
+    return redirect_with(
+        request,
+        f"{worker} {texts[0] if is_done else texts[1]}.",
+        "compute",
+        membership.team.slug,
+    )

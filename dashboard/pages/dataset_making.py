@@ -38,7 +38,7 @@ from dashboard.datasets.token_preview import (
     read_row,
 )
 from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
-from dashboard.pages.dataset_imports import follow
+from dashboard.pages.dataset_uploads import follow
 from dashboard.pages.requests import Request, choose_version, read_number
 
 EXAMPLES = 3
@@ -88,8 +88,9 @@ def dataset_generate(request: Request, team: Team) -> HttpResponse:
         "options": [(option, _typed(request, option)) for option in task.options],
         "examples": examples,
     }
-    status = 422 if is_post else 200
-    return render(request, "datasets/generate_task.html", context, status=status)
+    return render(
+        request, "datasets/generate_task.html", context, status=422 if is_post else 200
+    )
 
 
 def _typed(request: Request, option: Option) -> str:
@@ -181,8 +182,9 @@ def dataset_save(
     }
     is_count = "counted" in request.GET and "HX-Request" in request.headers
     template = "save_count" if is_count else "save"
-    status = 422 if is_post else 200
-    return render(request, f"datasets/{template}.html", context, status=status)
+    return render(
+        request, f"datasets/{template}.html", context, status=422 if is_post else 200
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -225,5 +227,6 @@ def dataset_split(
         "is_working": any(not (split_.is_done or split_.problem) for split_ in splits),
         "can_write": membership.can_write,
     }
-    status = 422 if is_post else 200
-    return render(request, "datasets/split.html", context, status=status)
+    return render(
+        request, "datasets/split.html", context, status=422 if is_post else 200
+    )

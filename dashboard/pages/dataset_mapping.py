@@ -45,7 +45,7 @@ from dashboard.datasets.token_preview import (
 from dashboard.datasets.version_forms import PromptForm
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import notify_workers
-from dashboard.pages.dataset_imports import follow, follow_address
+from dashboard.pages.dataset_uploads import follow, follow_address
 from dashboard.pages.requests import Request, read_number
 
 PREVIEWED = 5  # rows shown as they would be imported

@@ -43,7 +43,7 @@ from dashboard.datasets.trash import (
     restore_dataset,
     trash_dataset,
 )
-from dashboard.pages.requests import Request, choose_version
+from dashboard.pages.requests import Request, choose_version, redirect_with
 from dashboard.web.downloads import mark_for_spreadsheets
 
 DATASETS_PER_PAGE = 30
@@ -68,8 +68,9 @@ def dataset_trash(request: Request, team: Team, dataset_id: int) -> HttpResponse
     if "restore" not in request.POST and "delete" not in request.POST:
         dataset = find_trashed(team, dataset_id) or get_dataset(team, dataset_id)
         trash_dataset(dataset, request.user)
-        messages.success(request, f"Moved {dataset} to the trash.")
-        return redirect("datasets", team.slug)
+        return redirect_with(
+            request, f"Moved {dataset} to the trash.", "datasets", team.slug
+        )
     trashed = find_trashed(team, dataset_id)
     if trashed is None:
         raise Http404("The trash has no such dataset.")
@@ -79,8 +80,9 @@ def dataset_trash(request: Request, team: Team, dataset_id: int) -> HttpResponse
         except ValueError as error:
             messages.error(request, str(error))
             return redirect("dataset", team.slug, trashed.pk)
-        messages.success(request, f"Deleted {trashed} permanently.")
-        return redirect("datasets_trash", team.slug)
+        return redirect_with(
+            request, f"Deleted {trashed} permanently.", "datasets_trash", team.slug
+        )
     return _restore(request, team, trashed)
 
 
@@ -93,8 +95,9 @@ def _restore(request: Request, team: Team, dataset: Dataset) -> HttpResponse:
         except ValueError as error:
             form.add_error("name", form_error(error))
         else:
-            messages.success(request, f"Restored {name}.")
-            return redirect("dataset", team.slug, dataset.pk)
+            return redirect_with(
+                request, f"Restored {name}.", "dataset", team.slug, dataset.pk
+            )
     return show_trashed(request, team, dataset, form)
 
 
@@ -110,8 +113,9 @@ def show_trashed(
         "retention_days": RETENTION.days,
         "can_write": get_membership(request, team.slug).can_write,
     }
-    status = 422 if form else 200
-    return render(request, "datasets/trashed.html", context, status=status)
+    return render(
+        request, "datasets/trashed.html", context, status=422 if form else 200
+    )
 
 
 @require_GET

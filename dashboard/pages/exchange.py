@@ -87,8 +87,9 @@ def run_imports(request: Request, membership: Membership, team: Team) -> HttpRes
             "part_bytes": PART_BYTES,
         },
     }
-    status = 422 if problem else 200
-    return render(request, "transfers/imports.html", context, status=status)
+    return render(
+        request, "transfers/imports.html", context, status=422 if problem else 200
+    )
 
 
 def _begin(request: Request, team: Team) -> RunImport:
@@ -280,8 +281,7 @@ def _num_points(run: Run, span: Span) -> int:
     """Steps with a value; an evaluation may come before the first step. One query."""
     at = {"run": run, "superseded_by": None, "step__range": (span.first, span.last)}
     steps = Step.objects.filter(**at).values("step")
-    evaluated = Evaluation.objects.filter(**at).values("step")
-    return steps.union(evaluated).count()
+    return steps.union(Evaluation.objects.filter(**at).values("step")).count()
 
 
 def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:

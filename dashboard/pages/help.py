@@ -63,8 +63,7 @@ def topic(request: HttpRequest, topic: str) -> HttpResponse:
     page = all_pages().get(topic)
     if page is None:
         raise Http404(f"Help page {topic!r} not found.")
-    context = {"groups": grouped_pages(), "page": page}
-    return render(request, "help/topic.html", context)
+    return render(request, "help/topic.html", {"groups": grouped_pages(), "page": page})
 
 
 # What ⓘ beside a metric, setting or term shows.

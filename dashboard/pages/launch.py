@@ -346,8 +346,7 @@ def run_new_sets(request: Request, team: Team) -> HttpResponse:
 @look_up(get_writing_membership)
 def run_new_prompt(request: Request, team: Team) -> HttpResponse:
     """Show a row of the chosen dataset as the model reads it."""
-    choices = choices_of(team)
-    form = LaunchDraft.from_form(request.POST, choices, default_start())
+    form = LaunchDraft.from_form(request.POST, choices_of(team), default_start())
     context = {
         "preview": _preview(team, form, read_row(request.POST)),
         "preview_url": reverse("run_new_prompt", args=[team.slug]),

@@ -74,8 +74,7 @@ def probe(request: Request, team: Team, probe: Probe) -> HttpResponse:
     if probe.checkpoint is not None:
         path = reverse("run_try", args=[team.slug, probe.checkpoint.run_id])
         return redirect(f"{path}?probe={probe.pk}")
-    context = _context(team, probe)
-    return render(request, "probes/probe.html", context)
+    return render(request, "probes/probe.html", _context(team, probe))
 
 
 @require_GET
@@ -148,8 +147,7 @@ def run_try(request: Request, team: Team, run: Run) -> HttpResponse:
         "wait": "" if probe and probe.is_open else describe_wait(),
         **(_context(team, probe) if probe else {}),
     }
-    status = 422 if is_sent else 200
-    return render(request, "probes/try.html", context, status=status)
+    return render(request, "probes/try.html", context, status=422 if is_sent else 200)
 
 
 @dataclass(frozen=True, slots=True)

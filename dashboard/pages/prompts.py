@@ -35,7 +35,7 @@ from dashboard.completions.prompts import (
 )
 from dashboard.completions.rewards import correct_if, why_nothing_is_right
 from dashboard.datasets.import_forms import TargetForm
-from dashboard.pages.dataset_imports import follow
+from dashboard.pages.dataset_uploads import follow
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RELATED, get_run
@@ -98,8 +98,9 @@ def run_prompts(
         "can_write": membership.can_write,
         **_shown(run, form, matches),
     }
-    status = 422 if is_post else 200
-    return render(request, "completions/prompts.html", context, status=status)
+    return render(
+        request, "completions/prompts.html", context, status=422 if is_post else 200
+    )
 
 
 def _shown(run: Run, form: PromptFilterForm, matches: Found) -> dict[str, Any]:

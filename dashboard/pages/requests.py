@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponseRedirect
+from django.shortcuts import redirect
 from django_htmx.middleware import HtmxDetails
 
 from dashboard.accounts.models import User
@@ -46,6 +47,14 @@ def report_refusal(request: HttpRequest) -> Iterator[None]:
         yield
     except ValueError as error:
         messages.error(request, str(error))
+
+
+def redirect_with(
+    request: HttpRequest, message: str, to: str, *args: int | str
+) -> HttpResponseRedirect:
+    """Redirect to a page, which shows the message."""
+    messages.success(request, message)
+    return redirect(to, *args)
 
 
 def choose_version(versions: Sequence[V], number: str | None) -> V:

@@ -151,8 +151,7 @@ class Page:
         self.more: dict[str, Any] = {}
 
     def _choose_default(self) -> None:
-        recipe = self.draft.validate()
-        default = default_choice(self.team, self.recipe, recipe)
+        default = default_choice(self.team, self.recipe, self.draft.validate())
         given = {name: self.given[name] for name in self.given if name not in SHOWN}
         self.choice = ChoiceForm(self.team, {**given, **default})
 

@@ -21,7 +21,7 @@ from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.services import last_entry
 from dashboard.datasets.models import Dataset
-from dashboard.pages.requests import Request, read_id
+from dashboard.pages.requests import Request, read_id, redirect_with
 from dashboard.project.database import FixedQuery
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
@@ -333,8 +333,7 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
 @look_up(get_membership)
 def runs_view(request: Request, team: Team, code: str) -> HttpResponse:
     """Follow the short link of a saved view."""
-    view = get_view(team, request.user, code)
-    return redirect(_address(team.slug, view))
+    return redirect(_address(team.slug, get_view(team, request.user, code)))
 
 
 @require_POST
@@ -356,8 +355,7 @@ def runs_view_save(
     except ValueError as error:
         messages.error(request, f"View not saved. {error}")
         return redirect(f"{reverse('runs', args=[team.slug])}?{query or 'view='}")
-    messages.success(request, f"Saved view {view}.")
-    return redirect(_address(team.slug, view))
+    return redirect_with(request, f"Saved view {view}.", _address(team.slug, view))
 
 
 @require_POST
@@ -371,8 +369,9 @@ def runs_view_change(
     if action in ("default", "no-default"):
         set_default(view, request.user, is_default=action == "default")
         how = "now opens" if action == "default" else "no longer opens"
-        messages.success(request, f"View {view} {how} by default.")
-        return redirect(_address(team.slug, view))
+        return redirect_with(
+            request, f"View {view} {how} by default.", _address(team.slug, view)
+        )
     # The user's own views, and for members the team's.
     if view.owner_id != membership.user_id and not membership.can_write:
         raise PermissionDenied(
@@ -381,8 +380,11 @@ def runs_view_change(
         )
     if action == "delete":
         delete_view(view, user=request.user)
-        messages.success(request, f"Deleted view {view}.")
-        return redirect(f"{reverse('runs', args=[team.slug])}?{view.query or 'view='}")
+        return redirect_with(
+            request,
+            f"Deleted view {view}.",
+            f"{reverse('runs', args=[team.slug])}?{view.query or 'view='}",
+        )
     try:
         _change(request, membership, view, action)
     except EditConflict as conflict:

@@ -188,8 +188,7 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
 def shell_status(request: Request, membership: Membership) -> HttpResponse:
     """Show the pill and notifications of a page that stays open; two queries."""
     count_news([membership], of=membership)
-    context = {"own_membership": membership}
-    return render(request, "includes/status.html", context)
+    return render(request, "includes/status.html", {"own_membership": membership})
 
 
 @never_cache

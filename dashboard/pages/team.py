@@ -52,8 +52,8 @@ from dashboard.accounts.members import (
 )
 from dashboard.accounts.models import Invitation, Membership, Role, Team, User
 from dashboard.accounts.services import create_team, last_entry
-from dashboard.pages.requests import Request, read_id
-from dashboard.pages.sign_in import sign_user_in
+from dashboard.pages.account import sign_user_in
+from dashboard.pages.requests import Request, read_id, redirect_with
 from dashboard.project.errors import UserError
 from dashboard.web.edits import BASE, EditConflict, show_conflict
 
@@ -109,8 +109,7 @@ def _show_invitations(request: Request, by: Membership, **more: Any) -> HttpResp
 @require_safe
 @look_up(get_membership)
 def team_roles(request: Request, membership: Membership) -> HttpResponse:
-    context = {"roles": ASCENDING, "rights": RIGHTS}
-    return _show(request, "roles", membership, context)
+    return _show(request, "roles", membership, {"roles": ASCENDING, "rights": RIGHTS})
 
 
 @require_safe
@@ -123,9 +122,8 @@ def _show_danger(request: Request, membership: Membership, **more: Any) -> HttpR
     active = membership.team.memberships.filter(user__is_active=True)
     owners = active.filter(role=Role.OWNER)
     others = active.exclude(pk=membership.pk).select_related("user")
-    heirs = others.order_by("user__username")
     context = {
-        "heirs": heirs if membership.is_owner else [],
+        "heirs": others.order_by("user__username") if membership.is_owner else [],
         "is_last_owner": membership.is_owner and owners.count() < 2,
     }
     return _show(request, "danger", membership, context | more)
@@ -165,8 +163,12 @@ def team_transfer(request: Request, membership: Membership, team: Team) -> HttpR
         transfer_ownership(by=membership, to=heir)
     except ValueError as refusal:
         return _show_danger(request, membership, refusal=refusal)
-    messages.success(request, f"{heir.user} now owns the team. You are an admin.")
-    return redirect("team_settings", team.slug)
+    return redirect_with(
+        request,
+        f"{heir.user} now owns the team. You are an admin.",
+        "team_settings",
+        team.slug,
+    )
 
 
 @require_POST
@@ -177,8 +179,7 @@ def team_leave(request: Request, membership: Membership, team: Team) -> HttpResp
         leave(membership)
     except ValueError as refusal:
         return _show_danger(request, membership, refusal=refusal)
-    messages.success(request, f"You have left {team}.")
-    return redirect("home")
+    return redirect_with(request, f"You have left {team}.", "home")
 
 
 def _confirm(request: Request, team: Team) -> None:
@@ -199,10 +200,18 @@ def team_new(request: Request) -> HttpResponse:
     form = TeamForm(request.POST or None)
     if form.is_bound and form.is_valid():
         made = create_team(**form.cleaned_data, owner=request.user)
-        messages.success(request, f"Created {made}. You own it. Invite people below.")
-        return redirect("team_invitations", made.slug)
-    status = 422 if form.is_bound else 200
-    return render(request, "accounts/team_new.html", {"form": form}, status=status)
+        return redirect_with(
+            request,
+            f"Created {made}. You own it. Invite people below.",
+            "team_invitations",
+            made.slug,
+        )
+    return render(
+        request,
+        "accounts/team_new.html",
+        {"form": form},
+        status=422 if form.is_bound else 200,
+    )
 
 
 # Invitations: creating them, and the page behind the link.
@@ -286,13 +295,18 @@ def _sign_up(request: HttpRequest, invitation_: Invitation, token: str) -> HttpR
             EmailAddress.objects.add_email(request, user, user.email, confirm=True)
         return _welcome(request, member)
     context = {"invitation": invitation_, "form": form, "here": request.path}
-    status = 422 if form.is_bound else 200
-    return render(request, "accounts/invitation.html", context, status=status)
+    return render(
+        request,
+        "accounts/invitation.html",
+        context,
+        status=422 if form.is_bound else 200,
+    )
 
 
 def _welcome(request: HttpRequest, member: Membership) -> HttpResponse:
-    messages.success(request, f"You joined {member.team} as {member.role}.")
-    return redirect("runs", member.team.slug)
+    return redirect_with(
+        request, f"You joined {member.team} as {member.role}.", "runs", member.team.slug
+    )
 
 
 def _gone(request: HttpRequest) -> HttpResponse:
@@ -384,5 +398,6 @@ def _answer(
         act()
     except ValueError as refusal:
         return _show_members(request, by, refusal=refusal)
-    messages.success(request, done)
-    return redirect(reverse("team_settings", args=[by.team.slug]) + query)
+    return redirect_with(
+        request, done, reverse("team_settings", args=[by.team.slug]) + query
+    )

@@ -8,11 +8,10 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -24,8 +23,13 @@ from dashboard.accounts.access import (
 from dashboard.accounts.models import AuditEntry, Membership, Team
 from dashboard.accounts.services import last_entry
 from dashboard.datasets.row_exports import joined
-from dashboard.operations.audit_log import TYPES, WRITERS, LoggedObject, show_objects
-from dashboard.operations.audit_log_forms import FilterForm
+from dashboard.operations.audit_log import (
+    TYPES,
+    WRITERS,
+    FilterForm,
+    LoggedObject,
+    show_objects,
+)
 from dashboard.operations.quotas import quota_usage
 from dashboard.operations.retention import (
     RetentionForm,
@@ -34,7 +38,7 @@ from dashboard.operations.retention import (
     preview_trash,
     retention_of,
 )
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, redirect_with
 from dashboard.runs.queue.hosts import known_cluster
 from dashboard.supervision.clusters import address_of, allowed_addresses, choose_address
 from dashboard.supervision.models import TeamCluster
@@ -81,8 +85,7 @@ def team_storage(request: Request, membership: Membership, team: Team) -> HttpRe
                 team=team,
                 saved=last_entry(team, team, "team.retention_changed"),
             )
-        messages.success(request, chosen.words)
-        return redirect("team_storage", team.slug)
+        return redirect_with(request, chosen.words, "team_storage", team.slug)
     preview = RetentionForm(request.GET) if "days" in request.GET else None
     return _show(request, membership, preview)
 
@@ -142,8 +145,12 @@ def team_compute(request: Request, membership: Membership, team: Team) -> HttpRe
                 team=team,
                 saved=last_entry(team, team, "team.cluster_changed"),
             )
-        messages.success(request, f"Ray cluster: {address_of(team) or 'none'}.")
-        return redirect("team_compute", team.slug)
+        return redirect_with(
+            request,
+            f"Ray cluster: {address_of(team) or 'none'}.",
+            "team_compute",
+            team.slug,
+        )
     return _show_cluster(request, membership, ClusterForm())
 
 
@@ -220,8 +227,12 @@ def audit_log(request: Request, team: Team) -> HttpResponse:
         ),
         "formats": WRITERS,
     }
-    status = 400 if form.errors else 200
-    return render(request, "operations/audit_log.html", context, status=status)
+    return render(
+        request,
+        "operations/audit_log.html",
+        context,
+        status=400 if form.errors else 200,
+    )
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:

@@ -20,7 +20,6 @@ from dashboard.pages import (
     completions,
     compute,
     dataset_analysis,
-    dataset_imports,
     dataset_making,
     dataset_mapping,
     dataset_uploads,
@@ -29,23 +28,17 @@ from dashboard.pages import (
     groups,
     health,
     launch,
-    logs,
     probes,
     prompts,
     recipes,
-    report_editor,
     reports,
     rescoring,
-    rescoring_results,
     reward_editor,
     run_actions,
     run_charts,
-    run_control,
     run_detail,
     run_list,
     shell,
-    sign_in,
-    sweeps,
     team,
     team_admin,
 )
@@ -54,8 +47,8 @@ from dashboard.pages import help as help_pages
 # What of django-allauth is used, under its own names, by which its pages find each
 # other. There is no page to sign up: that is behind an invitation.
 _of_allauth: list[URLPattern | URLResolver] = [
-    path("sign-in/", sign_in.sign_in, name="account_login"),
-    path("sign-out/", sign_in.sign_out, name="account_logout"),
+    path("sign-in/", account.sign_in, name="account_login"),
+    path("sign-out/", account.sign_out, name="account_logout"),
     path("account/inactive/", emails.account_inactive, name="account_inactive"),
     path("account/email/", emails.email, name="account_email"),
     path(
@@ -115,19 +108,19 @@ _of_allauth: list[URLPattern | URLResolver] = [
 ]
 
 ACCOUNTS = [
-    path("", sign_in.home, name="home"),
-    path("sign-in/", sign_in.sign_in, name="sign_in"),
-    path("sign-in/<str:token>/", sign_in.sign_in_link, name="sign_in_link"),
-    path("sign-out/", sign_in.sign_out, name="sign_out"),
+    path("", account.home, name="home"),
+    path("sign-in/", account.sign_in, name="sign_in"),
+    path("sign-in/<str:token>/", account.sign_in_link, name="sign_in_link"),
+    path("sign-out/", account.sign_out, name="sign_out"),
     path("account/", account.account, name="account"),
     path("account/sessions/<int:pk>/end", account.session_end, name="session_end"),
     path("account/sessions/end", account.sessions_end, name="sessions_end"),
     path(
-        "account/providers/<str:provider>/go", sign_in.provider_go, name="provider_go"
+        "account/providers/<str:provider>/go", account.provider_go, name="provider_go"
     ),
     path(
         "account/providers/<int:pk>/remove",
-        sign_in.provider_remove,
+        account.provider_remove,
         name="provider_remove",
     ),
     *_of_allauth,
@@ -264,7 +257,7 @@ DATASETS = [
         dataset_mapping.dataset_map_prompt,
         name="dataset_map_prompt",
     ),
-    path("imports/<int:job_id>", dataset_imports.dataset_import, name="dataset_import"),
+    path("imports/<int:job_id>", dataset_uploads.dataset_import, name="dataset_import"),
     path("generate", dataset_making.dataset_generate, name="dataset_generate"),
     path("<int:dataset_id>/", datasets.dataset, name="dataset"),
     path(
@@ -339,7 +332,7 @@ ANALYSIS = [
     path("compare/charts.json", compare.compare_charts, name="compare_charts"),
     path("compare/figure.json", compare.compare_figure, name="compare_figure"),
     path("compare/prompt", compare.compare_prompt, name="compare_prompt"),
-    path("sweep", sweeps.sweep, name="sweep"),
+    path("sweep", compare.sweep, name="sweep"),
 ]
 
 
@@ -357,11 +350,11 @@ PROBES = [
 
 REPORTS = [
     path("", reports.reports, name="reports"),
-    path("new", report_editor.report_new, name="report_new"),
-    path("preview", report_editor.report_preview, name="report_preview"),
-    path("insert", report_editor.report_insert, name="report_insert"),
+    path("new", reports.report_new, name="report_new"),
+    path("preview", reports.report_preview, name="report_preview"),
+    path("insert", reports.report_insert, name="report_insert"),
     path("<int:report_id>/", reports.report, name="report"),
-    path("<int:report_id>/edit", report_editor.report_edit, name="report_edit"),
+    path("<int:report_id>/edit", reports.report_edit, name="report_edit"),
     path("<int:report_id>/history", reports.report_history, name="report_history"),
     path("<int:report_id>/restore", reports.report_restore, name="report_restore"),
     path(
@@ -370,36 +363,32 @@ REPORTS = [
     path("<int:report_id>/pin", reports.report_pin, name="report_pin"),
     path("<int:report_id>/share", reports.report_share, name="report_share"),
     path("<int:report_id>/delete", reports.report_delete, name="report_delete"),
-    path(
-        "<int:report_id>/export.html", report_editor.report_export, name="report_export"
-    ),
+    path("<int:report_id>/export.html", reports.report_export, name="report_export"),
 ]
 
 
 RESCORINGS = [
-    path("rescorings/", rescoring_results.rescorings, name="rescorings"),
+    path("rescorings/", rescoring.rescorings, name="rescorings"),
     path("rescorings/new", rescoring.rescoring_new, name="rescoring_new"),
-    path(
-        "rescorings/<int:rescoring_id>/", rescoring_results.rescoring, name="rescoring"
-    ),
+    path("rescorings/<int:rescoring_id>/", rescoring.rescoring, name="rescoring"),
     path(
         "rescorings/<int:rescoring_id>/progress",
-        rescoring_results.rescoring_progress,
+        rescoring.rescoring_progress,
         name="rescoring_progress",
     ),
     path(
         "rescorings/<int:rescoring_id>/stop",
-        rescoring_results.rescoring_stop,
+        rescoring.rescoring_stop,
         name="rescoring_stop",
     ),
     path(
         "rescorings/<int:rescoring_id>/delete",
-        rescoring_results.rescoring_delete,
+        rescoring.rescoring_delete,
         name="rescoring_delete",
     ),
     path(
         "rescorings/<int:rescoring_id>/completions.<file_format>",
-        rescoring_results.rescoring_export,
+        rescoring.rescoring_export,
         name="rescoring_export",
     ),
 ]
@@ -449,12 +438,12 @@ RUNS: list[URLPattern] = [
     path("<int:run_id>/metrics/", run_charts.metrics, name="run_metrics"),
     path("<int:run_id>/act", run_actions.run_act, name="run_act"),
     path("<int:run_id>/describe", run_actions.run_describe, name="run_describe"),
-    path("<int:run_id>/stop", run_control.run_stop, name="run_stop"),
-    path("<int:run_id>/cancel", run_control.run_cancel, name="run_cancel"),
-    path("<int:run_id>/change/", run_control.run_change, name="run_change"),
+    path("<int:run_id>/stop", run_actions.run_stop, name="run_stop"),
+    path("<int:run_id>/cancel", run_actions.run_cancel, name="run_cancel"),
+    path("<int:run_id>/change/", run_actions.run_change, name="run_change"),
     path("<int:run_id>/lineage/", run_detail.lineage, name="run_lineage"),
-    path("<int:run_id>/pause", run_control.run_pause, name="run_pause"),
-    path("<int:run_id>/resume", run_control.run_resume, name="run_resume"),
+    path("<int:run_id>/pause", run_actions.run_pause, name="run_pause"),
+    path("<int:run_id>/resume", run_actions.run_resume, name="run_resume"),
     path("<int:run_id>/hold", compute.run_hold, name="run_hold"),
     path("<int:run_id>/release", compute.run_release, name="run_release"),
     path("<int:run_id>/priority", compute.run_priority, name="run_priority"),
@@ -542,11 +531,13 @@ WORKERS = [
 
 
 LOGS = [
-    path("<int:run_id>/logs/", logs.run_logs, name="run_logs"),
-    path("<int:run_id>/logs.json", logs.log_part, name="run_log_part"),
-    path("<int:run_id>/logs/line.json", logs.log_line, name="run_log_line"),
-    path("<int:run_id>/logs/search.json", logs.log_search, name="run_log_search"),
-    path("<int:run_id>/logs/download", logs.download_log, name="run_log_download"),
+    path("<int:run_id>/logs/", run_detail.run_logs, name="run_logs"),
+    path("<int:run_id>/logs.json", run_detail.log_part, name="run_log_part"),
+    path("<int:run_id>/logs/line.json", run_detail.log_line, name="run_log_line"),
+    path("<int:run_id>/logs/search.json", run_detail.log_search, name="run_log_search"),
+    path(
+        "<int:run_id>/logs/download", run_detail.download_log, name="run_log_download"
+    ),
     path("<int:run_id>/ranks/", run_charts.run_ranks, name="run_ranks"),
     path(
         "<int:run_id>/system.json", run_charts.system_samples, name="run_system_samples"
@@ -574,7 +565,7 @@ STORAGE = [
 ]
 
 urlpatterns = [
-    path("public/<str:token>/", report_editor.public_report, name="public_report"),
+    path("public/<str:token>/", reports.public_report, name="public_report"),
     path("help/", help_pages.contents, name="help"),
     path("help/about/<path:term>/", help_pages.about, name="help_about"),
     path("help/<slug:topic>/", help_pages.topic, name="help_topic"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
@@ -30,29 +30,15 @@ from dashboard.runs.charts.chart import NOTE, has_clipped
 register = template.Library()
 
 
-@register.simple_tag
-def prose(text: str, without_hosts: Collection[str] = ()) -> SafeString:
-    return render_prose(text, without_hosts=without_hosts)
+register.simple_tag(render_prose, name="prose")
+register.filter("block_name", name_block)
+register.filter("block_words", describe_block)
+register.filter("block_newest", describe_newest)
 
 
 @register.filter
 def is_block(part: object) -> bool:
     return isinstance(part, Shown)
-
-
-@register.filter
-def block_name(shown: Shown) -> str:
-    return name_block(shown)
-
-
-@register.filter
-def block_words(shown: Shown) -> str:
-    return describe_block(shown)
-
-
-@register.filter
-def block_newest(shown: Shown) -> str:
-    return describe_newest(shown)
 
 
 @register.filter

@@ -18,7 +18,6 @@ from dashboard.project.database import FixedQuery
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import (
-    Progress,
     describe_progress,
     describe_silence,
     seconds_left,
@@ -72,11 +71,6 @@ def about(term: str, title: str = "") -> dict[str, str]:
     )
 
 
-@register.simple_tag
-def progress_of(run: Run) -> Progress:
-    return describe_progress(run)
-
-
 @register.simple_tag(takes_context=True)
 def run_tabs(context: Context) -> list[dict[str, Any]]:
     """List a run's tabs with `title`, `url`, `is_open` and the open one's views."""
@@ -102,12 +96,6 @@ def run_tabs(context: Context) -> list[dict[str, Any]]:
 
 
 @register.simple_tag
-def children_of(run: Run) -> list[Run]:
-    """Find the runs forked or cloned from it; one query."""
-    return list_children(run)
-
-
-@register.simple_tag
 def size_of_sweep(run: Run) -> int:
     """Count the runs that it was launched with, itself included; one query."""
     return Run.objects.filter(sweep=run.sweep_id).count()
@@ -125,12 +113,6 @@ _star_of = FixedQuery(
         "pk", flat=True
     )
 )
-
-
-@register.simple_tag
-def loss_of(run: Run) -> str:
-    """Tell what a cancellation would lose; one query."""
-    return describe_loss(run)
 
 
 @register.simple_tag(takes_context=True)
@@ -157,6 +139,10 @@ def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [a for a in alerts if a["state"] == "firing" and not a["is_muted"]]
 
 
+# The last two cost a query each.
+register.simple_tag(describe_progress, name="progress_of")
+register.simple_tag(list_children, name="children_of")
+register.simple_tag(describe_loss, name="loss_of")
 register.filter(signal_words)
 register.filter(tab_title)
 register.filter(seconds_left)
