@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from allauth.usersessions.models import UserSession
@@ -58,27 +56,18 @@ class SessionStore(DatabaseSessions):
         return Session(session_key=key, session_data=data, expire_date=end)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenSession:
-    pk: int
-    browser: str
-    ip: str
-    since: datetime
-    is_this: bool
-
-
-def list_sessions(request: HttpRequest, user: User) -> list[OpenSession]:
+def list_sessions(request: HttpRequest, user: User) -> list[dict[str, Any]]:
     """List sessions, newest first; those that have ended are deleted on the way."""
     sessions = UserSession.objects.purge_and_list(user)
     key = request.session.session_key
     return [
-        OpenSession(
-            pk=session.pk,
-            browser=browser_of(session.user_agent),
-            ip=session.ip,
-            since=session.created_at,
-            is_this=session.session_key == key,
-        )
+        {
+            "pk": session.pk,
+            "browser": browser_of(session.user_agent),
+            "ip": session.ip,
+            "since": session.created_at,
+            "is_this": session.session_key == key,
+        }
         for session in sorted(
             sessions, key=lambda session: session.created_at, reverse=True
         )

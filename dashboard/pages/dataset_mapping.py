@@ -31,7 +31,7 @@ from dashboard.datasets.imports import (
 )
 from dashboard.datasets.limits import PREVIEW_ROWS
 from dashboard.datasets.models import ImportJob, Upload
-from dashboard.datasets.parsing.records import Refusal, RefusalGroup, Refusals
+from dashboard.datasets.parsing.records import Refusal, Refusals
 from dashboard.datasets.queries import get_upload, last_job, live_or_done_job
 from dashboard.datasets.row import Row
 from dashboard.datasets.suggestions import suggest_fixes, suggest_rule, warn
@@ -246,14 +246,6 @@ def _file_missing(request: Request, upload: Upload) -> HttpResponse:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    """Rows with one error, and changes that let them in: a label and an address."""
-
-    group: RefusalGroup
-    fixes: list[tuple[str, str]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
     """The outcome of an import with these columns, as far as it is known."""
 
@@ -315,13 +307,14 @@ def _problems(
     form: MappingForm,
     mapped: list[Row | Refusal],
     refusals: Refusals,
-) -> list[Problem]:
+) -> list[dict[str, object]]:
+    """Rows with one error, and changes that let them in: a label and an address."""
     pairs = list(zip(seen.sample, mapped, strict=True))
     good = [record for record, row in pairs if isinstance(row, Row)]
     return [
-        Problem(
-            group=group,
-            fixes=[
+        {
+            "group": group,
+            "fixes": [
                 (fix.label, form.query(fix.mapping))
                 for fix in suggest_fixes(
                     group.first[0],
@@ -338,7 +331,7 @@ def _problems(
             ]
             if number < FIXED_PROBLEMS
             else [],
-        )
+        }
         for number, group in enumerate(refusals.groups)
     ]
 

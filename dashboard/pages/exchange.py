@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django import forms
@@ -192,15 +191,6 @@ def _read(request: Request, run_import: RunImport) -> None:
         jobs.start(run_import, RunImport.READ)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
-    """The contents of a table's files."""
-
-    num_rows: int
-    num_all: int  # of the whole run
-    num_bytes: int  # of the JSON lines; that of more than a few rows is an estimate
-
-
 # The formats of each kind of file.
 FORMATS = {
     "metrics": {
@@ -284,11 +274,15 @@ def _num_points(run: Run, span: Span) -> int:
     return steps.union(Evaluation.objects.filter(**at).values("step")).count()
 
 
-def _offer(table: Table, *, num_rows: int, num_all: int) -> Offer:
+def _offer(table: Table, *, num_rows: int, num_all: int) -> dict[str, int]:
+    """The contents of a table's files, and of the whole run's.
+
+    `num_bytes` is of the JSON lines; that of more than a few rows is an estimate.
+    """
     num_bytes, num_measured = jsonl_bytes(table, MEASURED_ROWS)
     if num_measured:
         num_bytes = num_bytes * num_rows // num_measured
-    return Offer(num_rows=num_rows, num_all=num_all, num_bytes=num_bytes)
+    return {"num_rows": num_rows, "num_all": num_all, "num_bytes": num_bytes}
 
 
 @require_safe

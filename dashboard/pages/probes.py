@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpResponse
@@ -150,17 +149,6 @@ def run_try(request: Request, team: Team, run: Run) -> HttpResponse:
     return render(request, "probes/try.html", context, status=422 if is_sent else 200)
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A number of a probe, with the ends of its 95 % interval."""
-
-    title: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    how: str = ""
-
-
 def _context(team: Team, probe: Probe) -> dict[str, Any]:
     config = RunConfig.model_validate(probe.config)
     first = config.phase_configs[0].config
@@ -199,7 +187,7 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
     }
 
 
-def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:
+def _shares(metrics: dict[str, Any], config: RunConfig) -> list[dict[str, Any]]:
     if "signal/share" not in metrics:
         return []
     k, size = metrics["num_samples"], config.rollout.group_size
@@ -234,8 +222,14 @@ def _shares(metrics: dict[str, Any], config: RunConfig) -> list[Amount]:
     return [_amount(metrics, name, title, how) for title, name, how in named]
 
 
-def _amount(metrics: dict[str, Any], name: str, title: str, how: str = "") -> Amount:
-    value = metrics.get("signal/share" if name == "signal" else name)
-    return Amount(
-        title, value, metrics.get(f"{name}/low"), metrics.get(f"{name}/high"), how
-    )
+def _amount(
+    metrics: dict[str, Any], name: str, title: str, how: str = ""
+) -> dict[str, Any]:
+    """A number of a probe, with the ends of its 95 % interval."""
+    return {
+        "title": title,
+        "value": metrics.get("signal/share" if name == "signal" else name),
+        "low": metrics.get(f"{name}/low"),
+        "high": metrics.get(f"{name}/high"),
+        "how": how,
+    }

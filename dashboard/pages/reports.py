@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import BoundedSemaphore
 from typing import Any
@@ -54,6 +53,7 @@ from dashboard.analysis.reports.services import (
     save_report,
 )
 from dashboard.pages.requests import Request, read_id, read_number, redirect_with
+from dashboard.runs.queries import Keyed
 from dashboard.web.edits import BASE, EditConflict, compare_texts, list_changes
 
 
@@ -352,9 +352,9 @@ def public_report(request: HttpRequest, token: str) -> HttpResponse:
     report = find_public_report(token)
     hosts = frozenset(own_hosts(request))
     moment = time.monotonic() // PUBLIC_SECONDS
-    key = (report.pk, report.number, report.public_sha256, hosts, moment)
+    key = (report.pk, report.number, report.public_sha256, moment)
     with _public_slots:
-        response = HttpResponse(_render_once(_Query(key, report, hosts)))
+        response = HttpResponse(_render_once(Keyed(key, report), hosts))
     response["Content-Security-Policy"] = (
         f"{rendering.policy()}; frame-ancestors 'none'"
     )
@@ -363,15 +363,7 @@ def public_report(request: HttpRequest, token: str) -> HttpResponse:
     return response
 
 
-@dataclass(frozen=True, slots=True)
-class _Query:
-    """Equal for all who ask within some seconds; asked once the link was found."""
-
-    key: tuple[Any, ...]
-    report: Report = field(compare=False)
-    hosts: frozenset[str] = field(compare=False)
-
-
 @lru_cache(maxsize=16)
-def _render_once(query: _Query) -> str:
-    return render_standalone(query.report, without_hosts=query.hosts)
+def _render_once(report: Keyed[Report], hosts: frozenset[str]) -> str:
+    """Equal for all who ask within some seconds; asked once the link was found."""
+    return render_standalone(report.value, without_hosts=hosts)

@@ -253,11 +253,6 @@ class Found(NamedTuple):
     note: str = ""
 
 
-class Group(NamedTuple):
-    title: str
-    found: Sequence[Found]
-
-
 PERSONAL = {"account", "mfa_index", "person_data", "team_new"}
 NAMES_OF_A_RUN = {
     *("run_try", "run_change"),
@@ -411,7 +406,7 @@ def search(request: Request, membership: Membership, team: Team) -> HttpResponse
 
 def _groups(
     place: Membership, words: Sequence[str], run: Run | None
-) -> Iterator[Group]:
+) -> Iterator[dict[str, Any]]:
     named = list(_named(place.team, words))
     listed: list[tuple[str, Sequence[Entry]]] = []
     if run is not None:
@@ -423,16 +418,15 @@ def _groups(
         listed += [("Settings of a new run", _launch_settings())]
         listed += [("Help", _help_topics())]
     if words and named:
-        yield Group("Names", named)
+        yield {"title": "Names", "found": named}
     for title, entries in listed:
         matches = _match(entries, words, place)[:SHOWN_ENTRIES]
-        listed_ = [
+        if found := [
             Found(entry.title, entry.address(place.team, run)) for entry in matches
-        ]
-        if listed_:
-            yield Group(title, listed_)
+        ]:
+            yield {"title": title, "found": found}
     if not words and named:
-        yield Group("Newest runs", named)
+        yield {"title": "Newest runs", "found": named}
 
 
 def _match(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -58,16 +57,6 @@ from dashboard.project.errors import UserError
 from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRow:
-    """A member, with what the reader may do."""
-
-    membership: Membership
-    roles: list[Role]  # that the actor may give
-    can_remove: bool
-    can_switch: bool  # off and on
-
-
 @require_safe
 @look_up(get_membership)
 def team_settings(request: Request, membership: Membership) -> HttpResponse:
@@ -83,11 +72,11 @@ def _show_members(
     return _show(request, "team_settings", membership, context | more)
 
 
-def _undo(request: Request, rows: list[MemberRow]) -> dict[str, Any] | None:
+def _undo(request: Request, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     pk, role = read_id(request.GET.get("changed")), request.GET.get("was")
     for row in rows:
-        member = row.membership
-        if member.pk == pk and role in row.roles and role != member.role:
+        member = row["membership"]
+        if member.pk == pk and role in row["roles"] and role != member.role:
             return {"member": member, "role": role}
     return None
 
@@ -138,19 +127,20 @@ def _show(
     return render(request, f"accounts/{page}.html", context, status=status)
 
 
-def _rows(reader: Membership) -> Iterator[MemberRow]:
+def _rows(reader: Membership) -> Iterator[dict[str, Any]]:
+    """The members, with what the reader may do: give roles, remove, switch off."""
     members = Membership.objects.filter(team=reader.team).select_related("user")
     roles = roles_given_by(reader.role)
     for member in members.order_by("user__username"):
         is_self = member.pk == reader.pk
-        yield MemberRow(
-            membership=member,
-            roles=roles if member.role in roles else [],
-            can_remove=member.role in roles and not is_self,
-            can_switch=not is_self
+        yield {
+            "membership": member,
+            "roles": roles if member.role in roles else [],
+            "can_remove": member.role in roles and not is_self,
+            "can_switch": not is_self
             and reader.is_owner
             and may_switch(reader, member.user),
-        )
+        }
 
 
 @require_POST

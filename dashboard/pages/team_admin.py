@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from django import forms
@@ -27,7 +27,6 @@ from dashboard.operations.audit_log import (
     TYPES,
     WRITERS,
     FilterForm,
-    LoggedObject,
     show_objects,
 )
 from dashboard.operations.quotas import quota_usage
@@ -200,13 +199,6 @@ def _show_cluster(
     return render(request, "supervision/team_compute.html", context, status=status)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    entry: AuditEntry
-    about: LoggedObject
-    details: list[tuple[str, str]]
-
-
 @never_cache
 @require_safe
 @look_up(get_managing_membership)
@@ -219,7 +211,7 @@ def audit_log(request: Request, team: Team) -> HttpResponse:
         "form": form,
         "page": page,
         "lines": [
-            Line(entry, about, _details(entry))
+            {"entry": entry, "about": about, "details": _details(entry)}
             for entry, about in zip(entries, show_objects(team, entries), strict=True)
         ],
         "num_entries": (
