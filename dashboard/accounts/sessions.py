@@ -35,7 +35,6 @@ BROWSERS = (
     ("Safari", "Safari"),
     ("curl", "curl"),
 )
-ACCESS_FIELDS = {"is_active", "password"}
 SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
 
 
@@ -149,7 +148,7 @@ def person_changed(
     update_fields: frozenset[str] | None,
     **_kwargs: Any,
 ) -> None:
-    is_about_access = update_fields is None or ACCESS_FIELDS & update_fields
+    is_about_access = update_fields is None or {"is_active", "password"} & update_fields
     if is_about_access and not created:
         notify_access_on_commit(instance.pk)
 

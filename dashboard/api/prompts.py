@@ -30,8 +30,6 @@ from dashboard.completions.prompts import find_prompts, make_lines
 from dashboard.runs.queries import get_run
 
 router = Router(tags=["Prompts"], auth=READ)
-ABOUT_WHICH = "; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES)
-ABOUT_SORT = "; ".join(f"{key}: {words}" for key, words in PROMPT_SORTS)
 Percent = Annotated[float | None, Query(None, ge=0, le=100)]
 
 
@@ -80,14 +78,22 @@ class LearnedPromptsOut(Schema):
 
 
 class PromptFilters(Schema):
-    which: str = Field("all", max_length=40, description=ABOUT_WHICH)
+    which: str = Field(
+        "all",
+        max_length=40,
+        description="; ".join(f"{key}: {words}" for key, words in PROMPT_CHOICES),
+    )
     at_most: Percent
     low: Percent
     high: Percent
     visits: Annotated[int | None, Query(None, ge=1, le=1_000_000)]
     first_step: StepBound
     last_step: StepBound
-    sort: str = Field("pass", max_length=40, description=ABOUT_SORT)
+    sort: str = Field(
+        "pass",
+        max_length=40,
+        description="; ".join(f"{key}: {words}" for key, words in PROMPT_SORTS),
+    )
 
 
 @router.get(

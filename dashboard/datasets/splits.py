@@ -22,13 +22,11 @@ from dashboard.datasets.row_storage import StagedRows
 from dashboard.datasets.services import Report, no_report, open_draft, store_version
 from dashboard.project.errors import UserError
 
-ALL_HASHES = 2**64
-
 
 def is_held_out(prompt: Prompt, *, share: float, seed: int) -> bool:
     """Return whether the prompt is among `share` percent of all prompts."""
     place = hash_of(f"{seed}\0{normalized(prompt_text(prompt))}")
-    return place / ALL_HASHES < share / 100
+    return place / 2**64 < share / 100
 
 
 def split_version(

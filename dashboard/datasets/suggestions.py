@@ -269,12 +269,9 @@ def _can_be_answer(value: Any) -> bool:
 def _variable(column: str) -> str:
     """Return the column as a template names it."""
     is_plain = column.isidentifier() and not keyword.iskeyword(column)
-    if is_plain and column not in _JINJA_NAMES:
+    if is_plain and column not in ("loop", "row", "self", "true", "false", "none"):
         return column
     return f"row[{json.dumps(column, ensure_ascii=False)}]"
-
-
-_JINJA_NAMES = ("loop", "row", "self", "true", "false", "none")
 
 
 def first_template(names: Sequence[str]) -> str:

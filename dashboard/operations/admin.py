@@ -148,7 +148,6 @@ class QuotaAdmin(ReadOnlyAdmin):
 
 USER = ("username", "display_name", "is_active", "is_staff", "last_login")
 RUN = ("name", "team", "state", "owner", "last_step", "created_at")
-MEMBERSHIP = ("team", "user", "role", "created_at")
 ENTRY = ("created_at", "team", "actor", "verb", "object_type", "object_id")
 LISTS: tuple[tuple[type[models.Model], tuple[str, ...], dict[str, Any]], ...] = (
     (
@@ -163,7 +162,7 @@ LISTS: tuple[tuple[type[models.Model], tuple[str, ...], dict[str, Any]], ...] = 
     (Team, ("slug", "name", "created_at"), {"search_fields": ("slug", "name")}),
     (
         Membership,
-        MEMBERSHIP,
+        ("team", "user", "role", "created_at"),
         {
             "list_filter": ("role",),
             "search_fields": ("team__slug", "user__username"),

@@ -49,7 +49,6 @@ NAME = re.compile(r"cohort-(\d{8}T\d{6}Z)\.tar")
 TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 RETRY = timedelta(minutes=10)  # after a failure
 ABANDONED = timedelta(days=1)  # since a partial file was last written to
-MADE_BY_MIGRATIONS = ("django_migrations", "django_content_type", "auth_permission")
 # Servers, their logs and derived files, by name prefix.
 SKIPPED_FOLDERS = ("postgres", "postgres.new", "sockets", "logs", "cache", "tokens")
 SKIPPED_FILES = ("up.lock", "beat-schedule", "bench", "last-backup", ".")
@@ -345,7 +344,10 @@ def _digest(path: Path) -> str:
 def check_empty(data: Path) -> None:
     """BackupFault where a person, a run or a file would be mixed with others."""
     # List tables that contain more than migrations create.
-    names = sorted({*_list_tables()} - {*MADE_BY_MIGRATIONS})
+    names = sorted(
+        {*_list_tables()}
+        - {"django_migrations", "django_content_type", "auth_permission"}
+    )
     some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
     tables = [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
     if tables:

@@ -34,8 +34,6 @@ from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import purge_run
 from dashboard.web.edits import find_changes
 
-USERS_OF_A_DATASET = ("runs", "evaluation_sets", "probes")  # which keep it
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionPeriods:
@@ -168,7 +166,7 @@ def _old_trash(team: Team, days: int) -> tuple[list[Run], list[Dataset]]:
     # A locked run is never in the trash: a database constraint.
     runs = team.runs.filter(trashed_at__lt=before).order_by("trashed_at")
     datasets = team.datasets.filter(trashed_at__lt=before).order_by("trashed_at")
-    for name in USERS_OF_A_DATASET:
+    for name in ("runs", "evaluation_sets", "probes"):  # which keep it
         datasets = datasets.exclude(**{f"versions__{name}__isnull": False})
     return list(runs.only("id", "name", "trashed_at")), list(datasets)
 

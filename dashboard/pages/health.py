@@ -40,7 +40,6 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
 PER_PAGE = 50
-OPEN_ALERTS = "open-alerts"  # the part that is requested again
 
 
 @require_safe
@@ -67,7 +66,7 @@ def run_health(request: Request, team: Team, run: Run) -> HttpResponse:
         "muted_until": muted_until(run),
         "mute_form": MuteForm(),
     }
-    if request.headers.get("HX-Target") == OPEN_ALERTS:
+    if request.headers.get("HX-Target") == "open-alerts":
         return render(request, "health/open_alerts.html", context)
     result = audit(run)
     figures = {finding.signal.key: draw(finding) for finding in result.findings}

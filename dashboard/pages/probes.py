@@ -48,8 +48,6 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from trainer.config import RunConfig
 
-RANDOM = "random"  # in place of a row's number
-
 
 @require_GET
 @look_up(get_membership)
@@ -118,7 +116,7 @@ def run_try(request: Request, team: Team, run: Run) -> HttpResponse:
     is_sent = request.method == "POST"
     version = tested_version(run)
     fields: Mapping[str, Any] = request.POST if is_sent else request.GET
-    if fields.get("row") == RANDOM:
+    if fields.get("row") == "random":  # in place of a row's number
         row = secrets.randbelow(version.num_rows)
         query = request.GET.copy()
         query["row"] = str(row)

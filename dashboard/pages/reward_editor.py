@@ -73,8 +73,6 @@ from dashboard.runs.launch.base_models import check_model, offered_models
 from dashboard.web.edits import BASE, EditConflict, compare_texts
 from trainer.rewards.spec import Recipe
 
-# Scores wait for a process that checks rows, so the check of a draft is short.
-CHECK_SHARE = 0.25
 SHOWN = ("source", "run", "probe", "dataset")  # parameters that choose samples
 
 
@@ -121,7 +119,8 @@ def reward_rows(request: Request, team: Team) -> HttpResponse:
     recipe, version = page.draft.validate(), page.choice.rows_of
     findings = []
     if recipe and version:
-        findings = check_rows(recipe, version, share=CHECK_SHARE)
+        # Short, as scores wait for a process that checks rows.
+        findings = check_rows(recipe, version, share=0.25)
     context = {"team": team, "findings": findings, "address": page.address}
     return render(request, "rewards/findings.html", context)
 

@@ -58,8 +58,6 @@ from dashboard.web.edits import (
 from trainer.config import change_settings
 
 MAX_NAMED = 5  # refused runs in a message
-# Actions that viewers may do.
-FOR_VIEWERS = ("compare", "export", "star", "unstar")
 
 
 def _read_action(request: HttpRequest) -> str:
@@ -70,7 +68,7 @@ def _read_action(request: HttpRequest) -> str:
 
 def get_acting_membership(request: HttpRequest, slug: str) -> Membership:
     """Return the membership; viewers are refused most actions."""
-    is_for_viewers = _read_action(request) in FOR_VIEWERS
+    is_for_viewers = _read_action(request) in ("compare", "export", "star", "unstar")
     return (get_membership if is_for_viewers else get_writing_membership)(request, slug)
 
 

@@ -70,8 +70,6 @@ from trainer.config import RunConfig
 from trainer.metric_names import METRICS, group_names, list_titles, rank_of, title_of
 
 MAX_METRICS = 200
-BOUNDS = ("first", "last")
-OF_THE_BAND = {"reward/p10", "reward/p90"}  # drawn in the chart of the reward
 
 
 def chart_context(request: Request, team: Team, run: Run) -> dict[str, Any]:
@@ -130,7 +128,8 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
     form = SignalForm.read(request.GET)
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     # Charts of several metrics first, then one of each other metric.
-    together = {chart.name for chart in combined} | OF_THE_BAND
+    # The chart of the reward draws its percentiles.
+    together = {*(chart.name for chart in combined), "reward/p10", "reward/p90"}
     groups: dict[str, MetricGroup] = {}
     for title in METRICS:
         group = MetricGroup(
@@ -214,7 +213,9 @@ def curves(request: Request, run: Run) -> JsonResponse:
                 f"got {len(names)}."
             )
         max_points = _number(request, "max_points", MAX_POINTS)
-        first, last = (_number(request, f"{end}_step", None) for end in BOUNDS)
+        first, last = (
+            _number(request, f"{end}_step", None) for end in ("first", "last")
+        )
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
     history = read_history(

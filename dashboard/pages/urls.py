@@ -477,9 +477,6 @@ RUNS: list[URLPattern] = [
 ]
 
 
-MENTIONS = [path("mentions/", completions.mentions, name="mentions")]
-
-
 SAMPLES = [
     path("<int:run_id>/groups/", groups.groups, name="groups"),
     path("<int:run_id>/samples/", groups.samples, name="run_samples"),
@@ -512,6 +509,7 @@ SHELL = [
     path("search", shell.search, name="search"),
     path("status", shell.shell_status, name="shell_status"),
     path("notifications", shell.notifications, name="notifications"),
+    path("mentions/", completions.mentions, name="mentions"),
 ]
 
 
@@ -579,7 +577,6 @@ urlpatterns = [
     path("<slug:team>/runs/", include(LOGS)),
     path("<slug:team>/runs/<int:run_id>/", include(HEALTH)),
     path("<slug:team>/", include(SHELL)),
-    path("<slug:team>/", include(MENTIONS)),
     path("<slug:team>/", include(ALERTS)),
     path("<slug:team>/", include(WORKERS)),
     path("<slug:team>/", include(PROBES)),

@@ -25,7 +25,6 @@ from dashboard.project.environment import ROOT
 MAX_BYTES = 4 * 2**30  # of addresses, of which a gigabyte is mapped for nothing
 MAX_SECONDS = 60  # of computing, from one answer to the next
 LOOK_SECONDS = 10.0  # in all, where a page waits for the answers
-PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -125,7 +124,7 @@ def start_child(
 
     def die_with_parent() -> None:
         if _libc is not None:
-            _libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+            _libc.prctl(1, int(death_signal), 0, 0, 0)  # PR_SET_PDEATHSIG
 
     with log.open("ab") as output:
         return subprocess.Popen(

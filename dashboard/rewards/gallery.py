@@ -48,12 +48,9 @@ class Template:
         return self.rules[0][0]
 
 
-NEEDS_SETTINGS = ("json_schema",)
-
-
 def _template(key: str, title: str, kind: str, *, tags: bool = False) -> Template:
     # The example's settings where a rule has none that work without them.
-    params = RULES[kind].example_pass.params if kind in NEEDS_SETTINGS else {}
+    params = RULES[kind].example_pass.params if kind == "json_schema" else {}
     rules: list[tuple[str, str, Mapping[str, Any]]] = [(kind, "1", params)]
     if tags:
         rules.append(("format_tags", "0.2", {}))

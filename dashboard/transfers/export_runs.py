@@ -38,8 +38,6 @@ GROUPS_AT_ONCE = 50  # whose completions are in memory together
 STEPS_AT_ONCE = 500  # whose values are in memory together
 PIECE_BYTES = 64 * 2**10
 OWN = {"step": pa.int64(), "time": pa.timestamp("us", tz="UTC")}
-_TAG = pa.struct({"name": pa.string(), "by": pa.string()})
-_COMMENT = pa.struct({"text": pa.string(), "by": pa.string(), "at": pa.string()})
 COLUMNS: dict[str, pa.DataType] = {
     "step": pa.int64(),
     "prompt_index": pa.int64(),
@@ -60,8 +58,10 @@ COLUMNS: dict[str, pa.DataType] = {
     "group_reward_std": pa.float64(),
     "good": pa.int64(),
     "bad": pa.int64(),
-    "tags": pa.list_(_TAG),
-    "comments": pa.list_(_COMMENT),
+    "tags": pa.list_(pa.struct({"name": pa.string(), "by": pa.string()})),
+    "comments": pa.list_(
+        pa.struct({"text": pa.string(), "by": pa.string(), "at": pa.string()})
+    ),
 }
 
 

@@ -44,7 +44,6 @@ STEPS = (
     "step",
 )
 SEPARATOR = " - "
-_BOUNDS = ("__MIN", "__MAX")
 _OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time", "timestamp", "id"}
 # Columns of a table with rows of several runs, as of Trackio and MLflow.
 _RUNS = ("run_name", "run_uuid", "run_id", "run")
@@ -72,7 +71,7 @@ def layout_of(columns: Iterable[str]) -> Layout | None:
     if step is None:
         return None
     own = (*STEPS, *_OWN, *_RUNS)
-    others = [n for n in names if n not in own and not n.endswith(_BOUNDS)]
+    others = [n for n in names if n not in own and not n.endswith(("__MIN", "__MAX"))]
     metrics = {name: _parts(name) for name in others}
     if not metrics:
         return None

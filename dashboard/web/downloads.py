@@ -18,7 +18,6 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
 logger = logging.getLogger(__name__)
-PACKED_KINDS = {".css", ".js", ".svg"}
 
 
 def pack_assets(folder: Path) -> None:
@@ -28,7 +27,7 @@ def pack_assets(folder: Path) -> None:
     `make setup` can compress; files without a compressed one are sent as they are.
     """
     for path in folder.rglob("*"):
-        if path.suffix not in PACKED_KINDS:
+        if path.suffix not in {".css", ".js", ".svg"}:
             continue
         packed = path.with_name(f"{path.name}.gz")
         time = path.stat().st_mtime_ns

@@ -34,13 +34,10 @@ POLICY = {
 _HOST_MARKS = str.maketrans({".": "a", ":": "a", "[": "a", "]": "a"})
 
 
-GetResponse = Callable[[HttpRequest], HttpResponseBase]
-
-
 class Middleware(ABC):
     """Called in the thread of its request, as the view is."""
 
-    def __init__(self, get_response: GetResponse) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     @abstractmethod

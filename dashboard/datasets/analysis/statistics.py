@@ -45,7 +45,6 @@ _PATTERNS = (
 )
 _LATEX = re.compile(r"\\[A-Za-z]+|\$[^$]+\$|\^\{|_\{")
 _LONGEST_JSON = 100_000
-_BLANK = re.compile(r"\s+")
 
 
 def answer_type(answer: Answer | None) -> str:
@@ -177,7 +176,7 @@ def prompt_key(prompt: Prompt) -> str:
 def normalized(text: str) -> str:
     """Return the text without case, repeated white space and full-width forms."""
     text = unicodedata.normalize("NFKC", text).casefold()
-    return _BLANK.sub(" ", text).strip()
+    return " ".join(text.split())
 
 
 def hash_of(text: str) -> int:

@@ -28,11 +28,9 @@ VARIABLE = "COHORT_DATASET_HOSTS"
 MAX_REDIRECTS = 5
 ANSWER_SECONDS = 30.0  # until its headers are here
 IDLE_SECONDS = 30.0  # without a byte
-_REDIRECTS = {301, 302, 303, 307, 308}
 # An overloaded server says these, or one that stands before it.
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504, 520, 522, 524}
 _MAX_WAIT_SECONDS = 60.0
-_AGENT = "cohort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +153,7 @@ def fetch(
         if response.status in (200, 206, 416):
             return response
         response.close()
-        if response.status not in _REDIRECTS:
+        if response.status not in {301, 302, 303, 307, 308}:
             host, status = response.target.host, response.status
             if status in _TRANSIENT:
                 raise RetryableError(
@@ -191,7 +189,7 @@ def _request_once(
     fixed = {
         # Ranges count the file's own bytes.
         "Accept-Encoding": "identity",
-        "User-Agent": _AGENT,
+        "User-Agent": "cohort",
         "Connection": "close",
     }
     try:

@@ -24,8 +24,6 @@ MAX_FILES = 20_000
 MAX_TRIES = 4
 FIRST_PAUSE_SECONDS = 1.0
 CONVERTED = "refs/convert/parquet"  # a branch of splits, which the hub makes itself
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_NEXT = re.compile(r'<([^<>]{1,2000})>\s*;\s*rel="next"')
 
 _Result = TypeVar("_Result")
 
@@ -73,7 +71,7 @@ class Hub:
         if not isinstance(response, dict):
             raise self._no_api()
         sha, name = response.get("sha"), response.get("id", dataset)
-        if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
+        if not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{40}", sha):
             raise self._no_api()
         if not isinstance(name, str) or not re.fullmatch(r"[\w./-]{3,200}", name):
             raise self._no_api()
@@ -139,7 +137,9 @@ class Hub:
                 if num_bytes > MAX_ANSWER_BYTES:
                     raise ValueError(num_bytes)
             next_path = ""
-            if match := _NEXT.search(response.headers.get("Link", "")):
+            if match := re.search(
+                r'<([^<>]{1,2000})>\s*;\s*rel="next"', response.headers.get("Link", "")
+            ):
                 here = response.target
                 base = f"{here.scheme}://{here.authority}{here.path}"
                 next_page = read_link(urljoin(base, match[1]))
