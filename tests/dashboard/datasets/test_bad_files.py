@@ -173,7 +173,7 @@ def test_the_page_names_the_column_of_a_bad_value(alice_client: Client, team: Te
     page = alice_client.post(sent["Location"], chosen)
 
     assert page.status_code == 422
-    assert page.context["problems"][0].group.column == "question"
+    assert page.context["problems"][0]["group"].column == "question"
 
 
 @pytest.mark.usefixtures("parquet_in_process")

@@ -240,7 +240,7 @@ def test_a_preview_of_huge_rows_stays_small(alice_client: Client):
 
 
 def fixes_of(page: Any) -> list[list[str]]:
-    return [[label for label, _ in it.fixes] for it in page.context["problems"]]
+    return [[label for label, _ in it["fixes"]] for it in page.context["problems"]]
 
 
 def test_the_button_says_how_many_rows_an_import_brings(alice_client: Client):
@@ -273,8 +273,8 @@ def test_a_fix_of_the_columns_lets_the_rows_in(alice_client: Client):
         url = upload(alice_client, jsonl([given] * 3))
         page = alice_client.get(url, dict(zip(names, ("Sums", *changes), strict=True)))
         (problem,) = page.context["problems"]
-        assert problem.group.count == 3
-        query = dict(problem.fixes)[fix]
+        assert problem["group"].count == 3
+        query = dict(problem["fixes"])[fix]
         assert f"?{query}".replace("&", "&amp;") in page.text
 
         fixed = alice_client.get(f"{url}?{query}")

@@ -224,10 +224,10 @@ def test_the_page_shows_the_number_of_rows(alice_client: Client, run: Run) -> No
         return alice_client.get(f"/alpha/runs/{run.pk}/export/", query).context["offer"]
 
     metrics, completions = offer(last_step=2), offer(what="completions", last_step=2)
-    assert (metrics.num_rows, metrics.num_all) == (3, 6)
-    assert (completions.num_rows, completions.num_all) == (3, 4)
+    assert (metrics["num_rows"], metrics["num_all"]) == (3, 6)
+    assert (completions["num_rows"], completions["num_all"]) == (3, 4)
     size = len(take(alice_client, run, "metrics.jsonl", "?last_step=2"))
-    assert metrics.num_bytes == size
+    assert metrics["num_bytes"] == size
 
 
 @pytest.mark.parametrize(
