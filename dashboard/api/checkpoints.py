@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from ninja import Path, Router, Schema, Status
 from pydantic import Field
@@ -172,9 +171,7 @@ class PinIn(Input):
     auth=WRITE,
     summary="Pin or unpin a checkpoint",
 )
-def pin_checkpoint(
-    request: HttpRequest, run_id: Id, name: Name, payload: PinIn
-) -> Done:
+def pin_checkpoint(request: ApiRequest, run_id: Id, name: Name, payload: PinIn) -> Done:
     """Cohort never deletes a pinned checkpoint."""
     change = retention.pin if payload.is_pinned else retention.unpin
     return _change(request, run_id, name, change)
@@ -186,7 +183,7 @@ def pin_checkpoint(
     auth=WRITE,
     summary="Delete a checkpoint",
 )
-def delete_checkpoint(request: HttpRequest, run_id: Id, name: Name) -> Done:
+def delete_checkpoint(request: ApiRequest, run_id: Id, name: Name) -> Done:
     """Deletes its files; the list keeps its row."""
     return _change(request, run_id, name, retention.delete)
 

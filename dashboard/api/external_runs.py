@@ -145,7 +145,7 @@ def open_external_run(request: ApiRequest, payload: OpeningIn) -> Status[OpenedO
 @router.get(
     "/{external_id}/events", response=PositionOut, summary="Get the last stored event"
 )
-def external_run_position(request: HttpRequest, external_id: Id) -> PositionOut:
+def external_run_position(request: ApiRequest, external_id: Id) -> PositionOut:
     """Continue with the event after `line`."""
     position = read_position(_find(request, external_id))
     return PositionOut.model_validate(position, from_attributes=True)
@@ -153,7 +153,7 @@ def external_run_position(request: HttpRequest, external_id: Id) -> PositionOut:
 
 @router.post("/{external_id}/events", response=PositionOut, summary="Send events")
 def send_external_events(
-    request: HttpRequest, external_id: Id, attempt: Attempt, first: First
+    request: ApiRequest, external_id: Id, attempt: Attempt, first: First
 ) -> PositionOut:
     """Events as JSON Lines, optionally gzipped, numbered without gaps.
 

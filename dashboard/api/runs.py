@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -251,25 +250,25 @@ def delete_run(request: ApiRequest, run_id: Id) -> Done:
 
 
 @router.post("/{run_id}/stop", response=Done, auth=WRITE, summary="Stop a run")
-def stop_run(request: HttpRequest, run_id: Id) -> Done:
+def stop_run(request: ApiRequest, run_id: Id) -> Done:
     """Ends the run after its current step, with a checkpoint."""
     return _control(request, run_id, request_stop, "stop")
 
 
 @router.post("/{run_id}/cancel", response=Done, auth=WRITE, summary="Cancel a run")
-def cancel(request: HttpRequest, run_id: Id) -> Done:
+def cancel(request: ApiRequest, run_id: Id) -> Done:
     """Ends a queued or training run immediately, without a checkpoint."""
     return _control(request, run_id, cancel_run, "cancel")
 
 
 @router.post("/{run_id}/pause", response=Done, auth=WRITE, summary="Pause a run")
-def pause_run(request: HttpRequest, run_id: Id) -> Done:
+def pause_run(request: ApiRequest, run_id: Id) -> Done:
     """Saves a checkpoint after the current step and frees the worker."""
     return _control(request, run_id, request_pause, "pause")
 
 
 @router.post("/{run_id}/resume", response=Done, auth=WRITE, summary="Resume a run")
-def resume(request: HttpRequest, run_id: Id) -> Done:
+def resume(request: ApiRequest, run_id: Id) -> Done:
     """Queues a paused run again. It continues from its last checkpoint."""
     return _control(request, run_id, resume_run, "resume")
 
