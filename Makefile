@@ -45,7 +45,7 @@ GPU_OVERRIDES := numpy setuptools transformers \
 	"numba==0.68.1 ; python_full_version >= '3.12'"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link docs architectures check check-types check-rules test test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup setup-tests run link docs architectures check check-types check-rules test test-costly test-costs test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,10 +98,19 @@ format: setup-tests ## Put the code into the form that `make check` expects
 	git ls-files -z 'templates/*.html' | xargs -0 -r $(BIN)/djade --target-version 5.2
 	node_modules/.bin/biome check --write
 
-test: ## Run the tests, browser tests included; slow ones and faults are in test-slow
+test: ## Run the tests, browser tests included, but for those of tests/costly.txt
 	@$(INSTALL) --tests --browser
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
-	$(PYTEST) $(IN_PARALLEL) $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) --only quick $(ARGS)
+
+test-costly: ## Run the tests that are too costly for `make test`
+	@$(INSTALL) --tests --browser
+	$(PYTEST) $(IN_PARALLEL) --only costly $(ARGS)
+
+# On a machine with nothing else to do.
+test-costs:
+	@$(INSTALL) --tests --browser
+	$(PYTEST) $(IN_PARALLEL) --write-costs $(ARGS)
 
 # One test for each guarantee of the slow suites; their list is a file of arguments.
 test-smoke:

@@ -38,6 +38,7 @@ from tests.template import FAST, copy_template, make_template
 
 hide_gpus()
 
+pytest_plugins = ["tests.costs"]
 # Marks of tests that run only when selected; few files have any.
 OPT_IN = {"slow", "faults", "load", "vllm"}
 DEFAULT_MARKS = "not slow and not load and not faults and not vllm"  # pyproject.toml's
