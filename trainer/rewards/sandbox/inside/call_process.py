@@ -7,7 +7,6 @@ import select
 import signal
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +58,10 @@ def run_child(
     finally:
         # at once, after what was printed is out; without another's exit handlers
         for stream in (sys.stdout, sys.stderr):
-            with suppress(BaseException):  # replaced by what ran, perhaps
+            try:
                 stream.flush()
+            except BaseException:  # noqa: BLE001, S112 - replaced by what ran, perhaps
+                continue
         os._exit(code)
 
 
