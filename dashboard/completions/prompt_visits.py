@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 
 import numpy as np
+from django.db import connection
 from django.db.models import F
 from django.http import Http404
 from numpy.typing import NDArray
@@ -172,9 +173,9 @@ def _count(run: Run, holes: list[tuple[int, int]], prompt: int | None) -> Visits
         }
         for step, correctness in correctness_by_step(run, steps).items()
     ]
-    return np.fromiter(
-        fetch_all(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt]), VISIT
-    )
+    with connection.cursor() as cursor:  # a row at a time: there may be a million
+        cursor.execute(COUNTED, [json.dumps(bounds), run.pk, prompt, prompt])
+        return np.fromiter(cursor, VISIT)
 
 
 def _steps_within(run: Run, holes: list[tuple[int, int]]) -> list[int]:

@@ -227,7 +227,8 @@ class SameOrigin:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         is_own = _host(headers.get(b"origin", "")) == headers.get(b"host", "").lower()
-        return await (self.app if is_own else WebsocketDenier())(scope, receive, send)
+        app = self.app if is_own else WebsocketDenier()
+        return await app(scope, receive, send)
 
 
 def _host(origin: str) -> str | None:

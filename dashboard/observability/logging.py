@@ -106,12 +106,12 @@ def _facts_of(request: HttpRequest) -> dict[str, Any]:
     match = request.resolver_match
     if match is not None:
         run = str(match.kwargs.get("run_id", ""))
+        # "²" is a digit too, and a bigint has at most 19.
+        is_id = run.isascii() and run.isdigit() and len(run) < 19
         facts |= {
             "route": match.view_name,
             "team": team_of(request),
-            "run": int(run)
-            if (run.isascii() and run.isdigit() and len(run) < 19)
-            else None,
+            "run": int(run) if is_id else None,
         }
     return _known({**facts, "user": user_of(request)})
 

@@ -98,9 +98,9 @@ def read_headline(run: Run) -> Headline:
     """Two queries; of an ended run one, which also finds its newest checkpoint."""
     checkpoints = list(_kept_checkpoints(run)) if run.has_ended else []
     # What an ended run measured does not change until it is extended.
-    curves, evaluated = (_read_once if run.has_ended else _read)(
-        as_of(run, run.seq), frozenset(checkpoint.step for checkpoint in checkpoints)
-    )
+    read = _read_once if run.has_ended else _read
+    steps = frozenset(checkpoint.step for checkpoint in checkpoints)
+    curves, evaluated = read(as_of(run, run.seq), steps)
     held_out = held_out_of(evaluated)
     verdict = write_verdict(
         curves[REWARD],

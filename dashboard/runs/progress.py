@@ -97,7 +97,9 @@ def describe_fork(run: Run) -> dict[str, int | float | None] | None:
 
 
 def seconds_left(run: Run) -> float | None:
-    """Estimate the remaining steps at the latest pace, without evaluations."""
+    """Estimate the seconds of the remaining steps at the latest pace, without
+    evaluations.
+    """
     num_left = run.num_steps - run.last_step
     if run.state in RESTING or num_left <= 0 or silent_seconds(run):
         return None

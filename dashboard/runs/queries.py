@@ -339,7 +339,7 @@ class Confinement:
 
 
 def confinements_of(run: Run) -> list[Confinement]:
-    """List each change, oldest first; one query.
+    """List the first, and one for each change, oldest first; one query.
 
     Empty until the trainer starts, and if no rule runs code.
     """

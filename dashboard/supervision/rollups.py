@@ -171,9 +171,8 @@ def fill_rollups(run: Run) -> int:
 
 def _missing(run: Run) -> list[Step]:
     current = Step.objects.filter(run=run, superseded_by=None).order_by("step")
-    whole = StepRollup.objects.filter(run=run, superseded_by=None).exclude(
-        (Q(passes=b"") & ~Q(groups=b"")) | Q(majorities=b"")
-    )
+    is_older = (Q(passes=b"") & ~Q(groups=b"")) | Q(majorities=b"")
+    whole = StepRollup.objects.filter(run=run, superseded_by=None).exclude(is_older)
     return list(current.exclude(step__in=whole.values("step")))
 
 

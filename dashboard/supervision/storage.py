@@ -295,10 +295,9 @@ def _note_rows(
     for position, completion in enumerate(event.completions):
         for is_error, texts in ((True, completion.errors), (False, completion.logs)):
             for rule, text in texts.items():
-                yield (
-                    *(run_id, group_id, event.step, position),
-                    *(clean_text(rule[:40]), is_error, clean_text(text)),
-                )
+                name = clean_text(rule[:40])
+                place = (run_id, group_id, event.step, position)
+                yield *place, name, is_error, clean_text(text)
 
 
 def add_evaluations(run_id: int, placed: Iterable[NumberedEvent]) -> None:

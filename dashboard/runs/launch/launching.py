@@ -430,14 +430,8 @@ def _queue(
         )
         for chosen in launch.evaluation_sets
     )
-    record(
-        team,
-        user,
-        "run.launched",
-        run,
-        name=launch.name,
-        **{} if fork_of is None else {"fork_of": fork_of.run_id, "at": fork_of.step},
-    )
+    fork = {"fork_of": fork_of.run_id, "at": fork_of.step} if fork_of else {}
+    record(team, user, "run.launched", run, name=launch.name, **fork)
     transaction.on_commit(notify_workers)
     return run
 

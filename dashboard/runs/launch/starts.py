@@ -391,14 +391,9 @@ def save_preset(
             find_changes(contents_of(preset), typed, base, version=version)
         before = preset.config if preset else None
         preset = _write(preset or TeamPreset(team=team, name=name), values)
-        record(
-            team,
-            user,
-            "preset.overwritten" if before else "preset.saved",
-            preset,
-            name=name,
-            **{"before": before} if before else {},
-        )
+        verb = "preset.overwritten" if before else "preset.saved"
+        older = {"before": before} if before else {}
+        record(team, user, verb, preset, name=name, **older)
     return preset
 
 

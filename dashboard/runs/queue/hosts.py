@@ -104,8 +104,8 @@ class Host:
 
     def may_take(self, needs: Needs) -> bool:
         num_used = needs.num_gpus if self.num_gpus and needs.device != "cpu" else 0
-        is_for = {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}
-        return self.has(needs) and is_for.get(self.takes, True)
+        of_class = {"cpu": num_used == 0, "gpu": num_used == 1, "gpus": num_used > 1}
+        return self.has(needs) and of_class.get(self.takes, True)
 
 
 def known_hosts() -> list[Host]:

@@ -38,7 +38,7 @@ _visible_views = FixedQuery(visible_views)
 
 
 def list_views(team: Team, user: User) -> list[SavedView]:
-    """Make one query."""
+    """List the visible views; one query."""
     return _visible_views(team.pk, user.pk)
 
 
@@ -145,7 +145,7 @@ def _own_name(name: str) -> Iterator[None]:
 
 
 def find_default(team: Team, user: User) -> SavedView | None:
-    """Make one query."""
+    """Find the view that a user's list opens with; one query."""
     default = (
         DefaultView.objects.filter(team=team, user=user)
         .select_related("view")

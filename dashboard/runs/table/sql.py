@@ -91,10 +91,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?")
 def condition(tree: Node, user: User | int) -> Q:
     """Compile a query; excludes archived and trashed runs unless it names them."""
     flags = {term.name for term in walk(tree) if isinstance(term, Flag)}
-    runs = compile_node(tree, user)
+    matches = compile_node(tree, user)
     if "archived" not in flags:
-        runs &= Q(archived_at=None) | Q(trashed_at__isnull=False)
-    return runs if "trashed" in flags else runs & Q(trashed_at=None)
+        matches &= Q(archived_at=None) | Q(trashed_at__isnull=False)
+    return matches if "trashed" in flags else matches & Q(trashed_at=None)
 
 
 def compile_node(node: Node, user: User | int) -> Q:
