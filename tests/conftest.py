@@ -17,8 +17,9 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import django
 import hypothesis
@@ -221,6 +222,18 @@ def pytest_collection_modifyitems(
         items[:] = [item for item in items if "soak" not in item.keywords]
 
 
+@lru_cache(maxsize=1)
+def _caches_of_rows(_num_modules: int) -> list[Any]:
+    """The tests of a file share rows, and each makes other history of them."""
+    keyed = (
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("dashboard.") and hasattr(module, "Keyed")
+    )
+    values = (value for module in keyed for value in vars(module).values())
+    return [value for value in values if hasattr(value, "cache_clear")]
+
+
 @pytest.fixture(autouse=True)
 def _clear_caches() -> None:
     """Reset throttles, caches and channel layers before each test.
@@ -230,12 +243,8 @@ def _clear_caches() -> None:
     """
     cache.clear()
     channel_layers.backends.clear()
-    # The tests of a file share rows, and each makes other history of them.
-    for name, module in list(sys.modules.items()):
-        if name.startswith("dashboard.") and hasattr(module, "Keyed"):
-            for value in vars(module).values():
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
+    for cached in _caches_of_rows(len(sys.modules)):
+        cached.cache_clear()
     throttle = sys.modules.get("dashboard.accounts.throttling")
     if throttle is not None and throttle.redis_client.cache_info().currsize:
         # Without a token, 60 requests a minute are allowed; one test may send more.
