@@ -1,4 +1,5 @@
-"""The data folder: its private folders, its servers' sockets, and its errors.
+"""The data folder: its lock, private folders and servers' sockets, and what must be
+free on this machine before a start.
 
 The embedded servers listen only on a unix socket. All paths follow from the data
 folder, so every process that knows COHORT_DATA finds them.

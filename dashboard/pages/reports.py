@@ -365,5 +365,5 @@ def public_report(request: HttpRequest, token: str) -> HttpResponse:
 
 @lru_cache(maxsize=16)
 def _render_once(report: Keyed[Report], hosts: frozenset[str]) -> str:
-    """Equal for all who ask within some seconds; asked once the link was found."""
+    """Render it once for all who ask within some seconds."""
     return render_standalone(report.value, without_hosts=hosts)

@@ -1,4 +1,4 @@
-"""What views read from a request: the user, and numbers in addresses and forms."""
+"""What views read from a request, and how they answer with a message."""
 
 from __future__ import annotations
 
