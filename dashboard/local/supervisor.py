@@ -26,7 +26,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 REPORT_SECONDS = 10.0
 STEADY_SECONDS = 60.0  # after this long, a crash counts as the first again
 PATIENCE_SECONDS = 14.0  # a run in training finishes its step and saves
-START_SECONDS = 60
+START_SECONDS = 180  # of a process that lives; a slow machine loads for a minute
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -40,7 +40,7 @@ class Terminal:
     def text(self) -> str:
         return self.printed.read_text()
 
-    def wait_for_link(self, seconds: float = 180) -> str:
+    def wait_for_link(self, seconds: float = 300) -> str:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = re.search(r"http://\S+/sign-in/\S+", self.text())
