@@ -82,7 +82,8 @@ def test_a_completion_has_its_scores_total_advantage_and_error(
     assert first.total == 1.5
     assert "&quot;numbers&quot;" in shown
     assert re.search(r" 1\.5 0\.707 ", shown)
-    assert re.search(r"numeric_answer &lt; 1 ms length &lt; 1 ms ", shown)
+    took = r"(?:&lt; )?\d+ ms"
+    assert re.search(rf"numeric_answer {took} length {took} ", shown)
 
 
 def test_a_probe_page_shows_its_metrics(
