@@ -52,9 +52,11 @@ def pytest_collection_modifyitems(
         return
     costly = _listed()
     # Which cases a test has, such as levels of the sandbox, depends on the machine.
-    gone = set(map(_function, costly)) - {_function(item.nodeid) for item in items}
-    if only == "costly" and gone:
-        raise pytest.UsageError(f"tests/costly.txt names no test: {sorted(gone)}")
+    loaded = {_function(item.nodeid) for item in items}
+    files = {name.split("::")[0] for name in loaded}
+    gone = {name for name in map(_function, costly) if name.split("::")[0] in files}
+    if only == "costly" and gone - loaded:
+        raise pytest.UsageError(f"tests/costly.txt names no test: {gone - loaded}")
     parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
         parts[(item.nodeid in costly) == (only == "costly")].append(item)
