@@ -106,6 +106,8 @@ def reward_scores(request: Request, membership: Membership, team: Team) -> HttpR
     """Only the scores, without input fields."""
     page = Page(request, team, _posted_recipe(request, team))
     page.draft.validate()
+    # The run may train on, and the page still shows the groups of an earlier step.
+    page.shown_step = read_number(request.POST.get("shown_step"))
     asks = request.POST.get("asks") == "on" and membership.can_write
     context = page.samples_context(asks=asks) | {"is_swap": True}
     return render(request, "rewards/samples_swapped.html", context)
@@ -146,6 +148,7 @@ class Page:
         if not self.is_posted and not any(map(self.given.get, SHOWN)):
             self._choose_default()
         self.sample = SampleForm(offered_models(team), self.given)
+        self.shown_step: int | None = None
         self.problem = ""
         self.more: dict[str, Any] = {}
 
@@ -289,7 +292,7 @@ class Page:
         if self.more.get("shows_samples"):
             typed = {}  # a template comes with its own example
         first = next((rule.kind for rule in self.draft.rules), "")
-        bench = load_bench(self.choice, typed, kind=first)
+        bench = load_bench(self.choice, typed, kind=first, step=self.shown_step)
         if self.draft.recipe is not None and is_scored:
             score_bench(
                 bench,

@@ -170,12 +170,17 @@ class Bench:
 
 
 def load_bench(
-    choice: ChoiceForm, typed: Mapping[str, str], *, kind: str = ""
+    choice: ChoiceForm,
+    typed: Mapping[str, str],
+    *,
+    kind: str = "",
+    step: int | None = None,
 ) -> Bench:
     """Return what is chosen, not scored yet.
 
     `typed` are the page's completion-… and own-… fields. `kind` is the rule whose
-    example a row of one's own starts with.
+    example a row of one's own starts with. `step` is of a run for which none is chosen;
+    without it, the last.
     """
     chosen = choice.chosen
     if chosen["source"] == OWN:
@@ -185,7 +190,7 @@ def load_bench(
     if chosen["dataset"] is None or not choice.is_valid():
         return Bench([], 0)
     if chosen["source"] == FROM_RUN:
-        return _of_run(chosen) if chosen["run"] else Bench([], 0)
+        return _of_run(chosen, step) if chosen["run"] else Bench([], 0)
     if chosen["source"] == FROM_PROBE:
         return _of_probe(chosen) if chosen["probe"] else Bench([], 0)
     return _pasted(chosen, typed)
@@ -270,13 +275,13 @@ def _refuse(completions: Sequence[str]) -> list[str]:
     ]
 
 
-def _of_run(chosen: Mapping[str, Any]) -> Bench:
+def _of_run(chosen: Mapping[str, Any], step: int | None) -> Bench:
     stored = Group.objects.current().filter(run=chosen["run"])
-    steps = chosen["steps"]
-    if steps is None:
-        stored = stored.filter(step=stored.aggregate(last=Max("step"))["last"])
+    if chosen["steps"] is not None:
+        stored = stored.filter(step__range=chosen["steps"])
     else:
-        stored = stored.filter(step__range=steps)
+        last = stored.aggregate(last=Max("step"))["last"] if step is None else step
+        stored = stored.filter(step=last)
     if chosen["rows"]:
         stored = stored.filter(prompt_index__in=chosen["rows"])
     groups = list(

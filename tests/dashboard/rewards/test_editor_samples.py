@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -258,6 +259,24 @@ def test_a_run_brings_its_own_rows_and_rules(alice_client: Client, run: Run) -> 
     assert 'value="run" selected' in answer.text
     assert [rule.name for rule in answer.context["draft"].rules] == ["answer", "format"]
     assert [one.text for one in tried(answer, 0)] == ["0", "no", "7", "9"]
+
+
+def test_scores_are_of_the_shown_step_while_the_run_trains_on(
+    alice_client: Client, run: Run
+) -> None:
+    page = alice_client.get(NEW, {"run": run.pk}).text
+    step = re.search(r'name="shown_step" value="(\d+)"', page)
+    assert step
+    data = fields(*NUMERIC, source="run", run=str(run.pk), shown_step=step[1])
+    make_group(run, step=3, prompt_index=0, texts=["0", "1", "2", "3"])
+
+    scored = alice_client.post(SCORES, data)
+    shown_again = alice_client.post(NEW, data, headers=SAMPLES)
+
+    assert shown(scored) == [(2, 0), (2, 1), (2, 2)]
+    assert [one.total for one in tried(scored, 0)] == [1.0, 0.0, 0.0, 0.0]
+    assert 'id="scores-2-0" hx-swap-oob' in scored.text
+    assert shown(shown_again) == [(3, 0)]
 
 
 def test_steps_and_rows_narrow_a_run(alice_client: Client, run: Run) -> None:
