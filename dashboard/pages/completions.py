@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import (
     get_membership,
-    get_membership_for,
+    get_writing_membership,
     look_up,
 )
 from dashboard.accounts.models import Membership, Team, User
@@ -70,7 +70,7 @@ ACTIONS: dict[str, Action] = {
 
 
 @require_POST
-@look_up(get_membership_for, run=get_run)
+@look_up(get_writing_membership, run=get_run)
 def group_marks(
     request: Request,
     membership: Membership,
@@ -123,7 +123,7 @@ def run_annotations(request: Request, run: Run, export: str) -> HttpResponseBase
 
 
 @require_safe
-@look_up(get_membership_for, run=get_run)
+@look_up(get_membership, run=get_run)
 def completions(
     request: Request, membership: Membership, team: Team, run: Run
 ) -> HttpResponse:
@@ -213,7 +213,7 @@ def _find(
 
 
 @require_safe
-@look_up(get_membership_for)
+@look_up(get_membership)
 def mentions(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """List the user's own mentions; showing the page marks them as seen."""
     mentions_ = mentions_of(membership.user, team)

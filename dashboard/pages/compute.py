@@ -13,7 +13,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.accounts.access import (
     get_membership,
-    get_membership_for,
     get_writing_membership,
     look_up,
     may_manage_workers,
@@ -43,7 +42,7 @@ SHOWN_FOR = timedelta(days=7)  # after a worker was last seen
 
 
 @require_safe
-@look_up(get_membership_for)
+@look_up(get_membership)
 def compute(request: Request, membership: Membership, team: Team) -> HttpResponse:
     current = read_queue()
     own = team_queue(team, current)

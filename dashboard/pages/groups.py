@@ -17,7 +17,6 @@ from django.views.decorators.http import require_safe
 
 from dashboard.accounts.access import (
     get_membership,
-    get_membership_for,
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
@@ -107,7 +106,7 @@ class Card:
 
 
 @require_safe
-@look_up(get_membership_for, run=get_run)
+@look_up(get_membership, run=get_run)
 def groups(request: Request, membership: Membership, run: Run) -> HttpResponse:
     """Show a step's groups, the first of them open."""
     form = GroupFilterForm.read(request.GET)
@@ -128,7 +127,7 @@ def groups(request: Request, membership: Membership, run: Run) -> HttpResponse:
 
 
 @require_safe
-@look_up(get_membership_for, run=get_run)
+@look_up(get_membership, run=get_run)
 def group(
     request: Request,
     membership: Membership,

@@ -21,7 +21,6 @@ from django.views.decorators.http import (
 
 from dashboard.accounts.access import (
     get_membership,
-    get_membership_for,
     get_writing_membership,
     look_up,
 )
@@ -59,7 +58,7 @@ from dashboard.web.edits import BASE, EditConflict, compare_texts, list_changes
 
 @never_cache
 @require_safe
-@look_up(get_membership_for, report=get_report)
+@look_up(get_membership, report=get_report)
 def report(request: Request, membership: Membership, report: Report) -> HttpResponse:
     return render_report(request, membership, report)
 
@@ -81,7 +80,7 @@ def render_report(
 
 @never_cache
 @require_safe
-@look_up(get_membership_for, report=get_report)
+@look_up(get_membership, report=get_report)
 def report_block(
     request: Request, membership: Membership, report: Report, index: int
 ) -> HttpResponse:
@@ -122,7 +121,7 @@ def report_pin(request: Request, team: Team, report: Report) -> HttpResponse:
 
 
 @require_safe
-@look_up(get_membership_for, report=get_report)
+@look_up(get_membership, report=get_report)
 def report_history(
     request: Request, membership: Membership, team: Team, report: Report
 ) -> HttpResponse:
@@ -173,7 +172,7 @@ def _find_version(report: Report, text: str) -> ReportVersion:
 
 
 @require_safe
-@look_up(get_membership_for)
+@look_up(get_membership)
 def reports(request: Request, membership: Membership, team: Team) -> HttpResponse:
     form = ListForm.read(request.GET)
     text = form.value("q")
@@ -188,7 +187,7 @@ def reports(request: Request, membership: Membership, team: Team) -> HttpRespons
 
 @never_cache
 @require_POST
-@look_up(get_membership_for, report=get_report)
+@look_up(get_writing_membership, report=get_report)
 def report_share(
     request: Request, membership: Membership, team: Team, report: Report
 ) -> HttpResponse:
