@@ -22,6 +22,7 @@ from django.db import connection
 from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.row_filters import BYTES, COLUMN, PROMPT_CHARS, read_positions
 from dashboard.jobs.queue import enqueue_few, newest_job, should_enqueue
+from dashboard.project.database import fetch_all
 
 # Sorted for each page: takes at most 40 ms.
 MAX_SORTED_AT_ONCE = 20_000
@@ -149,12 +150,8 @@ class Search:
         self, where: str, values: list[Any], tail: str = "", last: Sequence[Any] = ()
     ) -> list[int]:
         wheres, parameters = self._where(where, values)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT position FROM datasets_datasetrow WHERE {wheres} {tail}",  # nosec B608 # noqa: S608 - no user's text
-                [*parameters, *last],
-            )
-            return [position for (position,) in cursor]
+        sql = f"SELECT position FROM datasets_datasetrow WHERE {wheres} {tail}"  # nosec B608 # noqa: S608 - no user's text
+        return [position for (position,) in fetch_all(sql, [*parameters, *last])]
 
     def count(self, first: int, last: int) -> int:
         """Count matching rows at positions first … last - 1."""
@@ -162,10 +159,7 @@ class Search:
             "position >= %s AND position < %s", [first, last]
         )
         sql = f"SELECT count(*) FROM datasets_datasetrow WHERE {wheres}"  # nosec B608 # noqa: S608 - no user's text
-        with connection.cursor() as cursor:
-            cursor.execute(sql, parameters)
-            number: int = cursor.fetchone()[0]
-            return number
+        return int(fetch_all(sql, parameters)[0][0])
 
     def _where(self, where: str, values: list[Any]) -> tuple[str, list[Any]]:
         parts = ["version_id = %s", where, *(sql for sql, _ in self.conditions)]

@@ -30,6 +30,7 @@ from dashboard.datasets.row import (
     stored_answer,
     write_content,
 )
+from dashboard.project.database import fetch_all
 from dashboard.project.errors import UserError
 
 ROWS_AT_ONCE = 2_000
@@ -118,14 +119,13 @@ def _rows_missing(parent: DatasetVersion) -> str:
 
 
 def _read(parent: DatasetVersion, positions: Sequence[int]) -> Iterator[Row]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT position, prompt, is_chat, answer, answer_is_list, columns::text"
-            " FROM datasets_datasetrow"
-            " WHERE version_id = %s AND position = ANY(%s)",
-            [parent.pk, list(positions)],
-        )
-        by_position = {position: values for position, *values in cursor}
+    rows = fetch_all(
+        "SELECT position, prompt, is_chat, answer, answer_is_list, columns::text"
+        " FROM datasets_datasetrow"
+        " WHERE version_id = %s AND position = ANY(%s)",
+        [parent.pk, list(positions)],
+    )
+    by_position = {position: values for position, *values in rows}
     if len(by_position) != len(positions):
         raise UserError("datasets.rows_missing", _rows_missing(parent))
     for position in positions:

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from django import forms
-from django.db import connection
 from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -26,6 +25,7 @@ from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import Group
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row_exports import CsvLine, defused
+from dashboard.project.database import fetch_all
 from dashboard.project.forms import select, set_choices, text_input
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import PublishedModel, Run, SavedView, Sweep, TeamPreset
@@ -255,9 +255,8 @@ def _cell(value: Any) -> str:
 
 def known_values(team: Team, name: Literal["verb", "object_type"]) -> list[str]:
     """List the values of it in the team's entries, in order; one query."""
-    with connection.cursor() as cursor:
-        cursor.execute(NEXT_VALUES.format(name=name), {"team": team.pk})
-        return [value for (value,) in cursor.fetchall()]
+    query = NEXT_VALUES.format(name=name)
+    return [value for (value,) in fetch_all(query, {"team": team.pk})]
 
 
 ITSELF = "cohort"  # what no person did

@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 from django.conf import settings
 from django.core.management import call_command
@@ -40,6 +40,7 @@ from dashboard.alerts.models import Channel
 from dashboard.local.data_folder import LocalFault, hold_folder, private_folder
 from dashboard.local.postgres import find_program
 from dashboard.local.redis_server import embedded_postgres
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import ENDED, Run
 
 MANIFEST, DUMP = "backup.json", "database.dump"
@@ -259,7 +260,7 @@ def restore_backup(path: Path, *, data: Path, takes_over: bool) -> Manifest:
             for table in _list_tables():
                 statement = sql.SQL("DROP TABLE {} CASCADE")
                 cursor.execute(statement.format(sql.Identifier(table)))
-            for (signature,) in _rows(FUNCTIONS):
+            for (signature,) in fetch_all(FUNCTIONS):
                 cursor.execute(f"DROP FUNCTION {signature}")
         moved = []
         try:
@@ -349,7 +350,9 @@ def check_empty(data: Path) -> None:
         - {"django_migrations", "django_content_type", "auth_permission"}
     )
     some = sql.SQL("SELECT EXISTS (SELECT FROM {})")
-    tables = [name for name in names if _rows(some.format(sql.Identifier(name)))[0][0]]
+    tables = [
+        name for name in names if fetch_all(some.format(sql.Identifier(name)))[0][0]
+    ]
     if tables:
         raise BackupFault(
             f"The database is not empty: {_first_three(tables)} have rows. Restore "
@@ -377,7 +380,7 @@ def _first_three(names: list[str]) -> str:
 def _run(program: str, *arguments: str, stdout: IO[bytes] | None = None) -> None:
     """Run it on the tables of Cohort's database. BackupFault has what it says."""
     path = _find_program(program)
-    schema = f"--schema={_rows('SELECT current_schema()')[0][0]}"
+    schema = f"--schema={fetch_all('SELECT current_schema()')[0][0]}"
     assert connection.connection, "open"
     info = connection.connection.info
     # Raw text, as fast as the disk; the tables may belong to another role there.
@@ -420,7 +423,7 @@ def _find_program(name: str) -> str:
 
 def _server_version() -> int:
     """Return the major version: 18."""
-    return int(_rows("SHOW server_version_num")[0][0]) // 10_000
+    return int(fetch_all("SHOW server_version_num")[0][0]) // 10_000
 
 
 def _applied_migrations() -> list[tuple[str, str]]:
@@ -430,14 +433,7 @@ def _applied_migrations() -> list[tuple[str, str]]:
 def _list_tables() -> list[str]:
     """List those of Cohort's schema; others may be visible too."""
     query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
-    return [name for (name,) in _rows(query)]
-
-
-def _rows(query: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
+    return [name for (name,) in fetch_all(query)]
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from dashboard.jobs.kinds import all_kinds
 from dashboard.jobs.models import OPEN, JobState
 from dashboard.observability.metrics import readable
 from dashboard.operations.health_checks import Report, read_report
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import Run, RunState
 from dashboard.supervision.lease import LEASE
 from dashboard.supervision.models import Worker
@@ -64,9 +65,7 @@ def read_database_metrics() -> list[Metric]:
 
 
 def _runs() -> Iterator[Metric]:
-    with connection.cursor() as cursor:
-        cursor.execute(RUNS, [LEASE.total_seconds()])
-        rows = {state: rest for state, *rest in cursor.fetchall()}
+    rows = {state: rest for state, *rest in fetch_all(RUNS, [LEASE.total_seconds()])}
     runs = GaugeMetricFamily("cohort_runs", "Runs by state.", labels=["state"])
     for state in RunState.values:
         runs.add_metric([state], rows.get(state, [0])[0])
@@ -106,9 +105,7 @@ def _jobs() -> Iterator[Metric]:
         "Age of the oldest queued job of this kind; 0 if none is queued.",
         labels=["kind"],
     )
-    with connection.cursor() as cursor:
-        cursor.execute(JOBS)
-        counts = {(kind, state): rest for kind, state, *rest in cursor.fetchall()}
+    counts = {(kind, state): rest for kind, state, *rest in fetch_all(JOBS)}
     for kind in all_kinds():
         for state in OPEN:
             family.add_metric(
@@ -136,9 +133,7 @@ def _workers() -> Iterator[Metric]:
     use = _family("gpu_utilization", "GPU utilization, 0 to 1.", "ratio", ["gpu"])
     held = _family("gpu_memory_used", "Of a worker's GPU.", "bytes", ["gpu"])
     size = _family("gpu_memory_size", "Of a worker's GPU.", "bytes", ["gpu"])
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        now = cursor.fetchone()[0]
+    ((now,),) = fetch_all("SELECT now()")
     there = Worker.objects.filter(stopped_at=None).order_by("name")
     for worker in there[:MOST_WORKERS]:
         silent = now - worker.last_seen
@@ -164,12 +159,9 @@ def _database() -> Iterator[Metric]:
         "Connections to the database from all processes, by state.",
         labels=["state"],
     )
-    with connection.cursor() as cursor:
-        cursor.execute(CONNECTIONS)
-        for state, number in cursor.fetchall():
-            family.add_metric([state], number)
-        cursor.execute("SELECT pg_database_size(current_database())")
-        size = cursor.fetchone()[0]
+    for state, number in fetch_all(CONNECTIONS):
+        family.add_metric([state], number)
+    ((size,),) = fetch_all("SELECT pg_database_size(current_database())")
     yield family
     yield GaugeMetricFamily(
         "cohort_database_size_bytes", "Size of the database on disk.", value=size

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from django.db import connection
 from django.db.models import BigIntegerField, Q, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
@@ -19,6 +18,7 @@ from dashboard.accounts.templatetags.numbers import num_bytes as in_words
 from dashboard.completions.models import CompletionBlock
 from dashboard.datasets.models import DatasetVersion
 from dashboard.operations.models import Quota, Use, VersionSize
+from dashboard.project.database import fetch_all
 from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED
 from dashboard.runs.queries import run_directory
@@ -85,11 +85,10 @@ def _stats(folder: Path) -> Iterator[os.stat_result]:
 def _count_rows(team: Team) -> int:
     versions = DatasetVersion.objects.filter(dataset__team=team)
     for pk in versions.filter(size=None).values_list("pk", flat=True):
-        with connection.cursor() as cursor:
-            cursor.execute(COUNT_ROWS, [pk])
-            VersionSize.objects.get_or_create(
-                version_id=pk, defaults={"num_bytes": cursor.fetchone()[0]}
-            )
+        ((num_bytes,),) = fetch_all(COUNT_ROWS, [pk])
+        VersionSize.objects.get_or_create(
+            version_id=pk, defaults={"num_bytes": num_bytes}
+        )
     return _total(VersionSize.objects.filter(version__dataset__team=team))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
-from django.db import connection
 from django.db.models import Count, F, Min
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -32,6 +31,7 @@ from dashboard.observability.requests import is_of_this_machine
 from dashboard.operations.backups import LAST_BACKUP
 from dashboard.operations.health_checks import Report, State, read_report
 from dashboard.operations.metrics import exposition
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import HELD, Run, RunState
 from dashboard.runs.trash import NUM_DELETED
 from dashboard.supervision.models import Worker
@@ -161,13 +161,11 @@ def _held(run: Run) -> Row:
 
 
 def rows_of_data() -> list[Row]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_database_size(current_database()), count(*),"
-            " current_setting('max_connections')::int"
-            " FROM pg_stat_activity WHERE datname = current_database()"
-        )
-        size, used, most = cursor.fetchone()
+    ((size, used, most),) = fetch_all(
+        "SELECT pg_database_size(current_database()), count(*),"
+        " current_setting('max_connections')::int"
+        " FROM pg_stat_activity WHERE datname = current_database()"
+    )
     is_full = used > 0.8 * most
     return [
         _queue(),

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import F, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -31,6 +30,7 @@ from dashboard.datasets.limits import is_disk_full
 from dashboard.help.pages import MAX_QUERY, all_pages
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.templatetags.runs import RUN_TABS
+from dashboard.project.database import fetch_all
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.control import PAUSED_BY
 from dashboard.runs.models import ENDED, HELD, Run, RunState
@@ -175,9 +175,7 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
         "newest": NEWEST_RUNS,
         "paused_by": PAUSED_BY,
     }
-    with connection.cursor() as cursor:
-        cursor.execute(COUNTS, parameters)
-        counts_by_pk = {pk: counts for pk, *counts in cursor}
+    counts_by_pk = {pk: counts for pk, *counts in fetch_all(COUNTS, parameters)}
     for place in places:
         vars(place).update(zip(NAMES, counts_by_pk.get(place.pk, ()), strict=False))
 

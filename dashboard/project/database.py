@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.db import connection, connections
 from django.db.models import QuerySet
+from psycopg import sql
 
 # Of libpq, over TCP. The kernel's own limits are a quarter of an hour for what was not
 # acknowledged, and two hours for an answer.
@@ -132,7 +133,8 @@ class FixedQuery(Generic[Row]):
 
 
 def fetch_all(
-    query: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    query: str | sql.Composed,
+    parameters: Sequence[Any] | Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """Run one query and return its rows, as tuples."""
     with connection.cursor() as cursor:
