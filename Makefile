@@ -85,6 +85,7 @@ check-rules:
 	$(BIN)/python manage.py help_tables --check
 	$(BIN)/python -m tests.words
 	$(BIN)/python -m tests.ceilings
+	$(BIN)/python -m tests.costs
 
 docs: setup-tests ## Write the tables of the help pages from the code
 	$(BIN)/python manage.py help_tables
@@ -101,7 +102,7 @@ format: setup-tests ## Put the code into the form that `make check` expects
 test: ## Run the tests, browser tests included, but for those of tests/costly.txt
 	@$(INSTALL) --tests --browser
 	$(if $(JS_TESTS),node --test $(JS_TESTS))
-	$(PYTEST) $(IN_PARALLEL) --only quick $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) $(or $(ARGS),--only quick)
 
 test-costly: ## Run the tests that are too costly for `make test`
 	@$(INSTALL) --tests --browser
@@ -110,7 +111,7 @@ test-costly: ## Run the tests that are too costly for `make test`
 # On a machine with nothing else to do.
 test-costs:
 	@$(INSTALL) --tests --browser
-	$(PYTEST) $(IN_PARALLEL) --write-costs $(ARGS)
+	$(PYTEST) $(IN_PARALLEL) --write-costs
 
 # One test for each guarantee of the slow suites; their list is a file of arguments.
 test-smoke:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 from django.db.models import Model
+from pytest_django.plugin import blocking_manager_key
 
 # Files that have a test which commits.
 _committing: set[Path] = set()
@@ -66,6 +67,17 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
         value = item.funcargs.get(name)
         if fixtures[-1].scope == "module" and _is_rows(value):
             item.funcargs[name] = deepcopy(value, memo)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Refuse the database to a test without its mark, in a file of shared rows too."""
+    fixtures = COMMITTING_FIXTURES.union(["db"]).intersection(item.fixturenames)  # type: ignore[attr-defined]  # a function's
+    if fixtures or item.get_closest_marker("django_db") is not None:
+        yield
+        return
+    with item.config.stash[blocking_manager_key].block():
+        yield
 
 
 def _is_rows(value: object) -> bool:
