@@ -48,7 +48,7 @@ def run(shared_team: Team) -> Run:
         shared_team,
         state="running",
         finished_at=None,
-        lease_until=timezone.now() + timedelta(minutes=1),
+        lease_until=timezone.now() + timedelta(hours=1),
         last_step=12,
         summary={"last": {"reward/mean": 0.75}, "best": {}},
     )
