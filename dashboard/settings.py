@@ -238,7 +238,9 @@ SOCIALACCOUNT_QUERY_EMAIL = False
 # An address elsewhere proves nothing here: accounts are connected by who is signed in.
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
 SOCIALACCOUNT_STORE_TOKENS = False
-SIGN_IN_PROVIDERS = {each.key: each.name for each in _environment.sign_in_providers}
+SIGN_IN_PROVIDERS = {
+    provider.key: provider.name for provider in _environment.sign_in_providers
+}
 SOCIALACCOUNT_PROVIDERS = provider_settings(_environment.sign_in_providers)
 # Cookies have our own names: other programs on localhost share the cookie jar.
 SESSION_ENGINE = "dashboard.accounts.sessions"

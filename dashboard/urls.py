@@ -13,14 +13,14 @@ from dashboard.web.overload import handle_server_error
 # They wait for a subprocess and need no transaction of their own.
 NOT_ATOMIC = {"api_check_recipe", "api_start_import", "api_import_dataset_upload"}
 api_operations: list[URLPattern] = []
-for found in api.urls[0]:
-    assert isinstance(found, URLPattern)
-    if found.name != "api-root":
+for route in api.urls[0]:
+    assert isinstance(route, URLPattern)
+    if route.name != "api-root":
         api_operations.append(
             URLPattern(
-                found.pattern,
-                guarded(found.callback, is_atomic=found.name not in NOT_ATOMIC),
-                name=found.name,
+                route.pattern,
+                guarded(route.callback, is_atomic=route.name not in NOT_ATOMIC),
+                name=route.name,
             )
         )
 

@@ -188,7 +188,7 @@ def differs(group: Group, config: RunConfig, *, step: int = 1) -> bool:
     advantage = config.advantage
     compared: list[Sequence[float]] = [group.scored_rewards]
     if advantage.credit == "process":
-        compared = [[reward for each in step_rewards(group) for reward in each]]
+        compared = [[reward for rewards in step_rewards(group) for reward in rewards]]
     elif config.compares_rules:
         by_rule = zip(*rule_rewards(group, config.reward), strict=True)
         weights = rule_weights(config.reward, step=step)
@@ -222,9 +222,9 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
     folder.mkdir(parents=True)
     gathered = batch.gathered
     groups = batch.groups
-    completions = [each for group in groups for each in group.completions]
-    ids = chain.from_iterable(each.token_ids for each in completions)
-    logprobs = chain.from_iterable(each.logprobs for each in completions)
+    completions = [completion for group in groups for completion in group.completions]
+    ids = chain.from_iterable(completion.token_ids for completion in completions)
+    logprobs = chain.from_iterable(completion.logprobs for completion in completions)
     tensors = {
         "token_ids": torch.from_numpy(np.fromiter(ids, np.int64)),
         "logprobs": torch.from_numpy(np.fromiter(logprobs, np.float64)),
@@ -321,26 +321,29 @@ def _group_of(
         completions=tuple(
             Rollout(
                 turns=tuple(
-                    _turn_of(turn, ids=ids, logprobs=logprobs) for turn in each["turns"]
+                    _turn_of(turn, ids=ids, logprobs=logprobs)
+                    for turn in completion["turns"]
                 ),
-                end_reason=each["end_reason"],
+                end_reason=completion["end_reason"],
             )
-            for each in tree["completions"]
+            for completion in tree["completions"]
         ),
         scores=tuple(
             Score(
-                each["total"],
-                each["rules"],
-                each["errors"],
-                each.get("not_applicable", []),
-                each.get("logs", {}),
-                each.get("metrics", {}),
+                score["total"],
+                score["rules"],
+                score["errors"],
+                score.get("not_applicable", []),
+                score.get("logs", {}),
+                score.get("metrics", {}),
             )
-            for each in tree["completions"]
+            for score in tree["completions"]
         ),
         step_scores=None
         if steps is None
-        else tuple(tuple(StepScore(*score) for score in each) for each in steps),
+        else tuple(
+            tuple(StepScore(*score) for score in step_scores) for step_scores in steps
+        ),
     )
 
 

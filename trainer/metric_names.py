@@ -490,14 +490,14 @@ def group_of(name: str) -> str:
 def rank_of(name: str) -> tuple[int, str, str]:
     """Give a sort key: the registry's order, then other metrics by family and name."""
     metric = find_metric(name)
-    listed = [one for group in METRICS.values() for one in group]
+    listed = [metric for group in METRICS.values() for metric in group]
     rank = listed.index(metric) if metric else len(listed)
     return rank, group_of(name), name
 
 
 def group_names(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     ordered = sorted(names, key=rank_of)
-    return [(group, list(each)) for group, each in groupby(ordered, key=group_of)]
+    return [(group, list(names)) for group, names in groupby(ordered, key=group_of)]
 
 
 def title_of(name: str, *, with_unit: bool = False) -> str:

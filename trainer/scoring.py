@@ -173,12 +173,12 @@ class Scoring:
         if recipe is not None and self._tokenizer is not None:
             cut = [
                 cut_steps(
-                    each,
+                    completion,
                     pattern=self._reward.step_pattern,
                     boundary=self._reward.step_boundary,
                     tokenizer=self._tokenizer,
                 )
-                for each in completions
+                for completion in completions
             ]
             texts = [step.text for steps in cut for step in steps]
             before = [

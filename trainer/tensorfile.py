@@ -41,7 +41,7 @@ class TensorWriter:
         self, path: Path, shapes: Iterable[tuple[str, torch.dtype, torch.Size]]
     ) -> None:
         # large numbers first, so that each lies where its format may
-        entries = sorted(shapes, key=lambda each: (-each[1].itemsize, each[0]))
+        entries = sorted(shapes, key=lambda item: (-item[1].itemsize, item[0]))
         header, self._begins, end = {}, {}, 0
         for name, dtype, shape in entries:
             begin, end = end, end + math.prod(shape) * dtype.itemsize
@@ -77,7 +77,7 @@ class TensorWriter:
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors; a GPU's pass through the machine's memory one after the other."""
-    shapes = [(name, each.dtype, each.shape) for name, each in tensors.items()]
+    shapes = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
     with TensorWriter(path, shapes) as file:
         for name, tensor in tensors.items():
             file.add(name, tensor)

@@ -65,17 +65,19 @@ class Rollout:
     @cached_property
     def logprobs(self) -> tuple[float, ...]:
         """The log-prob of each token; NaN where no one sampled it."""
-        each = (
+        logprobs_of_turns = (
             (nan,) * len(turn.token_ids) if turn.logprobs is None else turn.logprobs
             for turn in self.turns
         )
-        return tuple(chain.from_iterable(each))
+        return tuple(chain.from_iterable(logprobs_of_turns))
 
     @cached_property
     def loss_mask(self) -> tuple[bool, ...]:
         """True for each token that the policy wrote."""
-        each = ((turn.author == "policy",) * len(turn.token_ids) for turn in self.turns)
-        return tuple(chain.from_iterable(each))
+        masks = (
+            (turn.author == "policy",) * len(turn.token_ids) for turn in self.turns
+        )
+        return tuple(chain.from_iterable(masks))
 
     @property
     def num_tokens(self) -> int:

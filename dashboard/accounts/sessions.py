@@ -99,7 +99,7 @@ def browser_of(agent: str) -> str:
     """
     for word, name in BROWSERS:
         if version := re.search(rf"{word}\w*/(\d+)", agent):
-            system = next((one for one in SYSTEMS if one in agent), "")
+            system = next((system for system in SYSTEMS if system in agent), "")
             of_system = f" on {system.replace('Mac OS X', 'macOS')}" if system else ""
             return f"{name} {version[1]}{of_system}"
     return agent[:60] or "unknown browser"

@@ -161,8 +161,10 @@ class Access:
     @property
     def scopes(self) -> set[str]:
         """The scopes of the token, as far as the person's role allows them now."""
-        given = {one for scope in self.token.scopes for one in INCLUDED[scope]}
-        return {scope for scope in given if may_use(self.membership, scope)}
+        scopes_given = {
+            included for scope in self.token.scopes for included in INCLUDED[scope]
+        }
+        return {scope for scope in scopes_given if may_use(self.membership, scope)}
 
 
 def read_access(request: HttpRequest) -> Access | None:

@@ -136,8 +136,8 @@ class ImportOut(JobOut):
 
 def find_version(team: Team, version_id: int) -> DatasetVersion:
     """Find a version of the team that is not in the trash."""
-    found = list_versions(team).filter(pk=version_id).first()
-    version = or_404(found, f"{team} has no dataset version {version_id}.")
+    dataset_version = list_versions(team).filter(pk=version_id).first()
+    version = or_404(dataset_version, f"{team} has no dataset version {version_id}.")
     version.dataset.team = team  # avoids a query
     return version
 

@@ -68,8 +68,8 @@ def presets(request: ApiRequest) -> StartsOut:
     starters = choices_of(team).starters
     offered = [*offer_presets(), *offer_team_presets(team), *offer_starters(starters)]
     starts = [
-        find_start(one.key, team=team, starters=starters, scaled=False)
-        for one in offered
+        find_start(start.key, team=team, starters=starters, scaled=False)
+        for start in offered
     ]
     return StartsOut(
         presets=[
@@ -80,7 +80,10 @@ def presets(request: ApiRequest) -> StartsOut:
             )
             for start in starts
         ],
-        models=[ModelOut(path=str(one.path), title=one.title) for one in starters],
+        models=[
+            ModelOut(path=str(starter.path), title=starter.title)
+            for starter in starters
+        ],
     )
 
 

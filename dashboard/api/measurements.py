@@ -213,8 +213,8 @@ class Which(Schema):
 
 
 def _source(run: Run, which: Which) -> Source:
-    found = find_source(run, query_of(which.model_dump()))
-    source = or_404(found, f"{run} has no logs yet: no worker has started it.")
+    log_source = find_source(run, query_of(which.model_dump()))
+    source = or_404(log_source, f"{run} has no logs yet: no worker has started it.")
     if which.attempt is not None and source.attempt.number != which.attempt:
         raise Http404(f"{run} has no attempt {which.attempt}.")
     if which.source and source.name != which.source:
@@ -264,8 +264,8 @@ def run_log(
     part = read_part(source.path, after=after, before=before, line=line)
     fields: dict[str, Any] = asdict(part)
     fields.pop("mark")
-    for each, time in zip(fields["lines"], source.times_of(part.lines), strict=True):
-        each["time"] = time
+    for entry, time in zip(fields["lines"], source.times_of(part.lines), strict=True):
+        entry["time"] = time
     return LogOut(
         **fields,
         source=source.name,

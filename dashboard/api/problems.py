@@ -305,10 +305,10 @@ def _of_http(error: HttpError) -> str:
 
 def _of_fields(error: ValidationError) -> Problem:
     errors = [
-        WrongField(_place(each["loc"]), _message(each), each["type"])
-        for each in error.errors
+        WrongField(_place(fault["loc"]), _message(fault), fault["type"])
+        for fault in error.errors
     ]
-    detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
+    detail = "; ".join(f"{field.field}: {field.message}" for field in errors[:5])
     return Problem(422, detail, errors=errors)
 
 

@@ -153,13 +153,13 @@ def read_spec(spec: dict[str, Any]) -> Recipe:
     except ValidationError as error:
         errors = [
             WrongField(
-                ".".join(["body", "spec", *map(str, each["loc"])]),
-                describe(each),
-                each["type"],
+                ".".join(["body", "spec", *map(str, fault["loc"])]),
+                describe(fault),
+                fault["type"],
             )
-            for each in error.errors(include_url=False)
+            for fault in error.errors(include_url=False)
         ]
-        detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
+        detail = "; ".join(f"{field.field}: {field.message}" for field in errors[:5])
         raise Problem(422, detail, code="rewards.bad_recipe", errors=errors) from error
     for number, rule in enumerate(recipe.rules):
         if fault := find_fault(rule):

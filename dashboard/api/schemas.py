@@ -135,12 +135,12 @@ def _check(value: Any, place: tuple[str, ...] = ()) -> None:
                     f"{_excerpt(value)}; remove it"
                 )
         case dict():
-            for name, each in value.items():
+            for name, item in value.items():
                 _check(name, place)
-                _check(each, (*place, name))
+                _check(item, (*place, name))
         case list():
-            for number, each in enumerate(value):
-                _check(each, (*place, str(number)))
+            for number, item in enumerate(value):
+                _check(item, (*place, str(number)))
 
 
 def _named(place: tuple[str, ...]) -> str:

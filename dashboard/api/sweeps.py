@@ -214,7 +214,7 @@ def weigh_sweep(request: ApiRequest, filters: Query[SweptFilters]) -> SweptOut:
     weights = [*weighed.weights, *([weighed.rest] if weighed.rest else [])]
     keys = [setting.key for setting in summary_.settings]
     return SweptOut(
-        settings=[fill(SweptSetting, one) for one in summary_.all_settings],
+        settings=[fill(SweptSetting, setting) for setting in summary_.all_settings],
         runs=[
             SweptRun(
                 run_id=line.run.pk,

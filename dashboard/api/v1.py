@@ -56,15 +56,15 @@ class Api(NinjaAPI):
         self, error_contexts: list[ValidationErrorContext[Any]]
     ) -> ValidationError:
         """Add the value of each field, which django-ninja leaves out."""
-        found = super().validation_error_from_error_contexts(error_contexts)
-        given = [
-            each["input"]
+        result = super().validation_error_from_error_contexts(error_contexts)
+        inputs = [
+            fault["input"]
             for context in error_contexts
-            for each in context.pydantic_validation_error.errors(include_url=False)
+            for fault in context.pydantic_validation_error.errors(include_url=False)
         ]
-        for error, value in zip(found.errors, given, strict=True):
+        for error, value in zip(result.errors, inputs, strict=True):
             error["input"] = value
-        return found
+        return result
 
 
 def make_api() -> NinjaAPI:

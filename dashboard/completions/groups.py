@@ -352,8 +352,10 @@ def read_completions_of(
         .order_by("-step")
         .select_related("packed_completions")
     )
-    found = [completion for group in whole for completion in group.completions]
-    completions = found[skipped : skipped + end - start]
+    all_completions = [
+        completion for group in whole for completion in group.completions
+    ]
+    completions = all_completions[skipped : skipped + end - start]
     page = FoundPage(
         num_shown=len(completions),
         number=number,

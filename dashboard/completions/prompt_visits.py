@@ -101,13 +101,13 @@ def newest_group(run: Run, prompt: int) -> Group:
     """Find the newest group, a superseded one only if there is no other; or 404."""
     groups = Group.objects.filter(run=run, prompt_index=prompt)
     current_first = F("superseded_by").desc(nulls_first=True)
-    found = (
+    newest = (
         groups.current().order_by("-step").first()
         or groups.order_by(current_first, "-step").first()
     )
-    if found is None:
+    if newest is None:
         raise Http404(f"Run {run.pk} has no group of prompt {prompt}.")
-    return found
+    return newest
 
 
 def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:

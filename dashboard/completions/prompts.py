@@ -117,7 +117,7 @@ def read_snippets_of(run: Run, group_ids: Iterable[int]) -> dict[int, str]:
     """Read snippets by prompt, of groups without their prompts. Two queries."""
     end = Right("prompt", 8 * SNIPPET_CHARS)
     ends = Group.objects.filter(pk__in=group_ids).values_list("prompt_index", end)
-    return read_snippets(run, [_Prompted(*each) for each in ends])
+    return read_snippets(run, [_Prompted(*end) for end in ends])
 
 
 def shorten(text: str) -> str:

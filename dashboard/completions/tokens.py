@@ -57,11 +57,11 @@ def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
     columns = [
         name
         for name in COLUMNS
-        if any(getattr(each, name) is not None for each in completions)
+        if any(getattr(completion, name) is not None for completion in completions)
     ]
     text = json.dumps(
         {
-            "lengths": [len(each.ids) for each in completions],
+            "lengths": [len(completion.ids) for completion in completions],
             "columns": columns,
             "vocabulary": list(vocabulary),
         },
@@ -168,7 +168,7 @@ def find_near(group: Group) -> Near:
 
 
 def _nearest(numbers: Iterable[int], number: int) -> list[int]:
-    return sorted(sorted(numbers, key=lambda each: abs(each - number))[:MAX_NEAR])
+    return sorted(sorted(numbers, key=lambda n: abs(n - number))[:MAX_NEAR])
 
 
 def which_are_kept(run: Run) -> str:

@@ -292,7 +292,9 @@ def search(query: str) -> list[SearchResult]:
         return []
     patterns = [re.compile(rf"(?<![^\W_]){word}", re.IGNORECASE) for word in words]
     ranked = []
-    sections = [(page, one) for page in all_pages().values() for one in page.sections]
+    sections = [
+        (page, section) for page in all_pages().values() for section in page.sections
+    ]
     for place, (page, section) in enumerate(sections):
         whole = f"{page.title} {section.title}"
         has = [
@@ -310,7 +312,7 @@ def search(query: str) -> list[SearchResult]:
         SearchResult(
             page=page, section=section, excerpt=_excerpt(section.text, any_word)
         )
-        for _, _, page, section in sorted(ranked, key=lambda each: each[:2])
+        for _, _, page, section in sorted(ranked, key=lambda entry: entry[:2])
     ]
 
 

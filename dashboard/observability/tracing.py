@@ -78,15 +78,15 @@ def span(name: str) -> Iterator[Any]:
         return
     with _tracers[0].start_as_current_span(
         name, record_exception=False, set_status_on_exception=False
-    ) as one:
+    ) as span_:
         try:
-            yield one
+            yield span_
         except BaseException as error:
-            one.set_attribute("error.type", type(error).__name__)
+            span_.set_attribute("error.type", type(error).__name__)
             raise
         finally:
             for fact, value in current_facts().items():
-                one.set_attribute(f"cohort.{fact}", value)
+                span_.set_attribute(f"cohort.{fact}", value)
 
 
 def name_span(open_span: Any, name: str, *, status: int) -> None:

@@ -108,9 +108,9 @@ def export_of(user: User) -> dict[str, Any]:
     """Export the data about a person, without credentials."""
     rows = {}
     for relation in _references():
-        found = _rows_of(relation, user)
+        related = _rows_of(relation, user)
         named = f"{relation.related_model._meta.label}.{relation.field.name}"
-        if listed := [_describe(row) for row in found.order_by("pk").iterator()]:
+        if listed := [_describe(row) for row in related.order_by("pk").iterator()]:
             rows[named] = listed
     return {
         "made_at": timezone.now(),

@@ -194,16 +194,16 @@ def alert_rule_delete(request: Request, team: Team, rule: Rule) -> HttpResponse:
 @require_safe
 @look_up(get_membership)
 def alerts(request: Request, team: Team) -> HttpResponse:
-    found = list_alerts(team)
+    alerts_found = list_alerts(team)
     form = FilterForm(request.GET or None, team=team, state=OPEN_ONLY)
     if not form.is_bound:
         form = FilterForm({"state": OPEN_ONLY}, team=team, state=OPEN_ONLY)
-    paginator = Paginator(form.narrow(found), PER_PAGE)
+    paginator = Paginator(form.narrow(alerts_found), PER_PAGE)
     context = {
         "team": team,
         "form": form,
         "page": paginator.get_page(request.GET.get("page")),
-        "num_alerts": found.count(),
+        "num_alerts": alerts_found.count(),
         "is_narrowed": bool({"state", "rule", "run"} & set(request.GET)),
     }
     return render(request, "alerts/list.html", context)

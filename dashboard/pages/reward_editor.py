@@ -154,8 +154,8 @@ class Page:
 
     def _choose_default(self) -> None:
         default = default_choice(self.team, self.recipe, self.draft.validate())
-        given = {name: self.given[name] for name in self.given if name not in SHOWN}
-        self.choice = ChoiceForm(self.team, {**given, **default})
+        values = {name: self.given[name] for name in self.given if name not in SHOWN}
+        self.choice = ChoiceForm(self.team, {**values, **default})
 
     def _draft(self) -> RecipeDraft:
         if self.is_posted:

@@ -122,7 +122,7 @@ class MetricGroup:
 def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
     """?q= finds, ?show= chooses charts and ?view=values shows the table."""
     features, names = read_features(run), metric_names(run)
-    combined = [one for one in combined_charts(features) if is_filled(one, run)]
+    combined = [chart for chart in combined_charts(features) if is_filled(chart, run)]
     items = {item.name: item for item in _items(run, names)}
     notes = {} if run.is_imported else notes_of(features)
     form = SignalForm.read(request.GET)

@@ -419,10 +419,10 @@ def _groups(
         yield {"title": "Names", "found": named}
     for title, entries in listed:
         matches = _match(entries, words, place)[:SHOWN_ENTRIES]
-        if found := [
+        if entries_of_group := [
             Found(entry.title, entry.address(place.team, run)) for entry in matches
         ]:
-            yield {"title": title, "found": found}
+            yield {"title": title, "found": entries_of_group}
     if not words and named:
         yield {"title": "Newest runs", "found": named}
 
@@ -442,7 +442,7 @@ def _match(
             continue
         ranks = (title == query, title.startswith(query), query in title)
         ranked.append((-sum(ranks), entry))
-    return [entry for _, entry in sorted(ranked, key=lambda each: each[0])]
+    return [entry for _, entry in sorted(ranked, key=lambda entry: entry[0])]
 
 
 def _named(team: Team, words: Sequence[str]) -> Iterator[Found]:

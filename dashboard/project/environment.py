@@ -325,9 +325,9 @@ SETTINGS = (
         is_read_elsewhere=True,
     ),
 )
-READ_HERE = {one.name for one in SETTINGS if not one.is_read_elsewhere}
+READ_HERE = {setting.name for setting in SETTINGS if not setting.is_read_elsewhere}
 # A trainer gets none of these.
-SECRETS = tuple(one.name for one in SETTINGS if one.is_secret)
+SECRETS = tuple(setting.name for setting in SETTINGS if setting.is_secret)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

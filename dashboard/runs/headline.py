@@ -205,15 +205,17 @@ def _find_best(
         if is_score_name(name)
     }
     scores[REWARD] = dict(zip(reward.steps, reward.values, strict=True))
-    steps = {one.step for one in kept}
+    steps = {checkpoint.step for checkpoint in kept}
     there = {name: by for name, by in scores.items() if steps & by.keys()}
     metric = best_metric(run, there)
-    known = there.get(metric, {})
-    scored = [one for one in kept if one.step in known]
+    values_at = there.get(metric, {})
+    scored = [checkpoint for checkpoint in kept if checkpoint.step in values_at]
     if not scored:
         return None
-    best = max(scored, key=lambda one: (known[one.step], -one.step))
-    return Best(checkpoint=best, metric=metric, score=known[best.step])
+    best = max(
+        scored, key=lambda checkpoint: (values_at[checkpoint.step], -checkpoint.step)
+    )
+    return Best(checkpoint=best, metric=metric, score=values_at[best.step])
 
 
 def write_verdict(

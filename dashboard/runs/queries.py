@@ -347,7 +347,10 @@ def confinements_of(run: Run) -> list[Confinement]:
     confinements = [
         Confinement(
             level=(level := words.removeprefix("level ")),
-            name=next((name for known, name in NAMES.items() if known == level), ""),
+            name=next(
+                (name for confinement, name in NAMES.items() if confinement == level),
+                "",
+            ),
             first_step=step + 1,
         )
         for step, words in started.values_list("step", "body__versions__sandbox")

@@ -113,16 +113,16 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
     facts = row.facts
     nodes = [
         hosts.ClusterNode(
-            name=str(one.get("name") or ""),
-            gpu_kind=str(one.get("gpu_kind") or ""),
-            num_gpus=int(one.get("gpus") or 0),
-            gpus_free=float(one.get("gpus_free") or 0),
-            cpus=float(one.get("cpus") or 0),
-            cpus_free=float(one.get("cpus_free") or 0),
-            memory_bytes=int(one.get("memory_bytes") or 0),
-            is_alive=bool(one.get("is_alive", True)),
+            name=str(node.get("name") or ""),
+            gpu_kind=str(node.get("gpu_kind") or ""),
+            num_gpus=int(node.get("gpus") or 0),
+            gpus_free=float(node.get("gpus_free") or 0),
+            cpus=float(node.get("cpus") or 0),
+            cpus_free=float(node.get("cpus_free") or 0),
+            memory_bytes=int(node.get("memory_bytes") or 0),
+            is_alive=bool(node.get("is_alive", True)),
         )
-        for one in facts.get("nodes") or []
+        for node in facts.get("nodes") or []
     ]
     assert row.read_at is not None
     is_current = timezone.now() - row.read_at < CURRENT_FOR

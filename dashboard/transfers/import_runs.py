@@ -84,7 +84,7 @@ class ItemBuffer:
         sorted_offsets = zip(
             steps[order].tolist(), offsets[order].tolist(), strict=True
         )
-        for step, items in groupby(sorted_offsets, key=lambda each: each[0]):
+        for step, items in groupby(sorted_offsets, key=lambda item: item[0]):
             yield step, [self._read(offset) for _, offset in items]
 
     def _read(self, offset: int) -> Item:

@@ -137,7 +137,7 @@ def _tensor(message: bytes) -> float | None:
         elif number in (4, 5, 6) and isinstance(value, bytes):
             form = "<f" if kind == _DT_FLOAT else "<d"
             if kind in (_DT_FLOAT, _DT_DOUBLE):
-                values += [one for (one,) in struct.iter_unpack(form, value)]
+                values += [number for (number,) in struct.iter_unpack(form, value)]
         elif number in (5, 6) and isinstance(value, float):
             values.append(value)
     return values[0] if len(values) == 1 and not has_shape else None

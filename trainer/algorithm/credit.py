@@ -85,10 +85,10 @@ def rule_rewards(group: Group, reward: RewardConfig) -> list[list[float]]:
     for score in group.scores:
         # At any step: their weights come later.
         parts = parts_of(reward.recipe, score.rules, step=1)
-        each = [_number(part.score) for part in parts.values()]
+        rule_scores = [_number(part.score) for part in parts.values()]
         if reward.overlong_buffer_tokens > 0:
-            each.append(_number(score.rules.get(OVERLONG)))
-        rewards.append(each)
+            rule_scores.append(_number(score.rules.get(OVERLONG)))
+        rewards.append(rule_scores)
     return rewards
 
 
@@ -112,17 +112,19 @@ def step_rewards(group: Group) -> list[list[float]]:
     assert group.step_scores is not None
     rewards = []
     for score, steps in zip(group.scores, group.step_scores, strict=True):
-        each = [_number(step.reward) for step in steps]
+        scores_of_steps = [_number(step.reward) for step in steps]
         if score.total is not None:
-            each[-1] = score.total + (0.0 if math.isnan(each[-1]) else each[-1])
-        rewards.append(each)
+            scores_of_steps[-1] = score.total + (
+                0.0 if math.isnan(scores_of_steps[-1]) else scores_of_steps[-1]
+            )
+        rewards.append(scores_of_steps)
     return rewards
 
 
 def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
     """Step rewards compared within each group, and summed over what follows."""
-    completions = [each for group in groups for each in group.completions]
-    rewards = [each for group in groups for each in step_rewards(group)]
+    completions = [completion for group in groups for completion in group.completions]
+    rewards = [reward for group in groups for reward in step_rewards(group)]
     ends = [
         [step.end for step in steps]
         for group in groups
@@ -134,14 +136,14 @@ def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
     )
     if config.advantage.whiten:
         scored = [
-            np.full(length, not all(math.isnan(reward) for reward in each))
-            for length, each in zip(lengths, rewards, strict=True)
+            np.full(length, not all(math.isnan(reward) for reward in step_values))
+            for length, step_values in zip(lengths, rewards, strict=True)
         ]
         whitened = whiten(
             np.concatenate(tokens), np.concatenate(scored), config.advantage
         )
         tokens = np.split(whitened, np.cumsum(lengths)[:-1])
-    means = np.array([each.mean() for each in tokens])
+    means = np.array([row.mean() for row in tokens])
     return Credit(advantages=means.reshape(len(groups), -1), tokens=tokens)
 
 

@@ -48,9 +48,9 @@ class TokenStatistics:
     def joined(cls, parts: Sequence[TokenStatistics]) -> TokenStatistics:
         """Return the statistics of all micro-batches as one."""
         joined = {}
-        for each in fields(cls):
-            values = [getattr(part, each.name) for part in parts]
-            joined[each.name] = (
+        for field in fields(cls):
+            values = [getattr(part, field.name) for part in parts]
+            joined[field.name] = (
                 None if any(value is None for value in values) else torch.cat(values)
             )
         return cls(**joined)  # type: ignore[arg-type]  # as above
@@ -62,7 +62,7 @@ class TokenStatistics:
         return TokenStatistics.joined(world.gather(self.on_cpu()))
 
     def on_cpu(self) -> TokenStatistics:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return TokenStatistics(
             **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # as above
         )

@@ -290,7 +290,7 @@ class Probing:
     def _of_time(self, metrics: Metrics) -> Metrics:
         # The first batch also loads what is loaded late.
         counted = self._generated[1:] or self._generated
-        seconds = sum(each for each, _ in counted)
+        seconds = sum(seconds_of_part for seconds_of_part, _ in counted)
         num_tokens = sum(tokens for _, tokens in counted)
         rate = num_tokens / seconds if seconds > 0 else 0.0
         num_sampled = sum(len(group.completions) for group in self.groups)
@@ -301,14 +301,14 @@ class Probing:
         generate = tokens / rate if rate else None
         score = self._score_seconds / num_sampled * num_completions
         parts = (generate, score, self._update_seconds)
-        known = [part for part in parts if part is not None]
+        scored = [part for part in parts if part is not None]
         return {
             "tokens_per_second": rate,
             "step/tokens": tokens,
             "step/generate": generate,
             "step/score": score,
             "step/update": self._update_seconds,
-            "step/total": sum(known) if len(known) == len(parts) else None,
+            "step/total": sum(scored) if len(scored) == len(parts) else None,
         }
 
     def _rounds(self, metrics: Metrics) -> float:

@@ -475,4 +475,6 @@ class RewardConfig(Part):
     @property
     def recipes(self) -> list[Recipe]:
         """That of completions, and that of their steps where there is one."""
-        return [each for each in (self.recipe, self.step_recipe) if each is not None]
+        return [
+            recipe for recipe in (self.recipe, self.step_recipe) if recipe is not None
+        ]

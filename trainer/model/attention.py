@@ -290,13 +290,15 @@ class BlockAttention:
     ) -> torch.Tensor:
         sizes = [block.num_tokens for block in self.blocks]
         parts = zip(
-            *(each.split(sizes) for each in (queries, keys, values)), strict=True
+            *(tensor.split(sizes) for tensor in (queries, keys, values)), strict=True
         )
         prompts: tuple[torch.Tensor, torch.Tensor] | tuple[None, None] = (None, None)
         most_keys = self.blocks[0].shape[1]
         attended_blocks = []
         for block, (asking, *answering) in zip(self.blocks, parts, strict=True):
-            own_keys, own_values = (block.pad(each) for each in answering)
+            own_keys, own_values = (
+                block.pad(block_values) for block_values in answering
+            )
             bias = block.bias_of(window, most_keys=most_keys, dtype=queries.dtype)
             attended = functional.scaled_dot_product_attention(
                 block.pad(asking).transpose(1, 2),
@@ -397,7 +399,7 @@ def _varlen(
     ends = (
         np.array([0, *accumulate(counts)], dtype=np.int32) for counts in (queries, keys)
     )
-    query_ends, key_ends = (sent(each, device) for each in ends)
+    query_ends, key_ends = (sent(offsets, device) for offsets in ends)
     return VarlenAttention(
         query_ends=query_ends,
         key_ends=key_ends,

@@ -188,8 +188,12 @@ class MemoryBudget:
                 return PassMemory(free=0)
             peaks.append(peak)
         _, few, many = peaks
-        each = max(1.0, (many - few) / (sizes[1] - sizes[0]))
-        return PassMemory(free=0, fixed=max(0.0, few - each * sizes[0]), each=each)
+        bytes_per_token = max(1.0, (many - few) / (sizes[1] - sizes[0]))
+        return PassMemory(
+            free=0,
+            fixed=max(0.0, few - bytes_per_token * sizes[0]),
+            each=bytes_per_token,
+        )
 
     def _made_up(
         self, policy: Policy, config: RunConfig, *, tokens: int, length: int
@@ -238,7 +242,7 @@ class MemoryBudget:
             minibatch.cut(self.tokens)
         while True:
             results, reason = self._try(minibatch, work)
-            reasons = [each for each in self._world.gather(reason) if each]
+            reasons = [text for text in self._world.gather(reason) if text]
             if not reasons:
                 return results[0]
             results.clear()

@@ -126,7 +126,7 @@ class Classifier:
         }
         if texts[0].types:
             inputs["token_type_ids"] = _padded(mask, [text.types for text in texts], 0)
-        on_device = {name: each.to(self._device) for name, each in inputs.items()}
+        on_device = {name: tensor.to(self._device) for name, tensor in inputs.items()}
         logits = self._model(**on_device).logits.float()
         if self._settings.head == "token":
             logits = logits[torch.arange(len(texts)), lengths - 1]
@@ -212,7 +212,7 @@ def _load(settings: Settings, *, dtype: torch.dtype) -> PreTrainedModel:
     assert isinstance(model, PreTrainedModel)
     missing = sorted(info["missing_keys"])
     body = f"{model.base_model_prefix}."
-    refuse_missing(settings.path, [each for each in missing if each.startswith(body)])
+    refuse_missing(settings.path, [name for name in missing if name.startswith(body)])
     if missing:
         # A language model loads too, and what would score is then random.
         raise ValueError(

@@ -284,7 +284,7 @@ def _attend(
         if option not in _KNOWN and setting is not None and setting is not False:
             raise ValueError(f"attention with {option} does not support packed rows")
     attended = layout.attention(
-        *(each[0].transpose(0, 1) for each in (query, key, value)),
+        *(tensor[0].transpose(0, 1) for tensor in (query, key, value)),
         scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
         window=options.get("sliding_window"),
     )

@@ -143,7 +143,7 @@ def add_adapters(model: PreTrainedModel, config: ModelConfig) -> None:
         bias="none",
         task_type="CAUSAL_LM",
         base_model_name_or_path=config.path,
-        fan_in_fan_out=any(isinstance(each, Conv1D) for each in model.modules()),
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
     dtype = adapter_dtype(model.dtype, model.device)

@@ -150,10 +150,10 @@ def _carry_over(
         return
     shares = world.gather(_rows(name, before, send=world.size > 1))
     rows: dict[int, torch.Tensor] = {}
-    for each in shares:
-        if each is None:
+    for share in shares:
+        if share is None:
             return  # a pass that failed on the way
-        rows |= each
+        rows |= share
     for micro in after:
         carried = torch.zeros_like(micro.mask)
         for place, member in enumerate(micro.members):
@@ -197,6 +197,6 @@ def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
     order.
     """
     by_place: dict[int, float] = {}
-    for each in world.gather(dict(own)):
-        by_place |= each
+    for part in world.gather(dict(own)):
+        by_place |= part
     return np.array([by_place[place] for place in sorted(by_place)], dtype=np.float64)

@@ -53,8 +53,8 @@ class Optimizer:
     @property
     def missing_bytes(self) -> int:
         """Bytes of the moments in this process that the first step makes."""
-        each = 8 if self._config.optimizer == "adamw" else 2
-        return each * sum(
+        bytes_per_parameter = 8 if self._config.optimizer == "adamw" else 2
+        return bytes_per_parameter * sum(
             (p.to_local() if isinstance(p, DTensor) else p).numel()
             for p in self._masters
             if p not in self._adamw.state

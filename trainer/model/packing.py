@@ -123,7 +123,7 @@ def token_tensor(rows: Iterable[Sequence[int]]) -> torch.Tensor:
 
 def _joined(ranges: Iterable[range]) -> torch.Tensor:
     """Return the numbers of some ranges, one range behind another."""
-    ends = torch.tensor([(each.start, each.stop) for each in ranges])
+    ends = torch.tensor([(span.start, span.stop) for span in ranges])
     counts = ends[:, 1] - ends[:, 0]
     before = counts.cumsum(0) - counts
     return torch.repeat_interleave(ends[:, 0] - before, counts) + torch.arange(
@@ -229,7 +229,7 @@ class Batch:
         """A masked token counts no longer, a wholly masked sequence still does."""
         return BatchTotals(
             num_tokens=sum(
-                int(_covered(each, self.loss).sum()) for each in self.samples
+                int(_covered(sample, self.loss).sum()) for sample in self.samples
             ),
             num_sequences=len(self.samples),
         )
@@ -238,7 +238,7 @@ class Batch:
     def covered_places(self) -> list[int]:
         """Places of its samples with a token that the loss covers, among its own."""
         pairs = enumerate(self.samples)
-        return [place for place, each in pairs if _covered(each, self.loss).any()]
+        return [place for place, sample in pairs if _covered(sample, self.loss).any()]
 
     def minibatches(self, count: int) -> list[Batch]:
         """Cut between groups into `count` parts whose groups differ by one at most.
@@ -305,10 +305,12 @@ class Batch:
         )
         mask = offsets < lengths
         mask[mask.clone()] = _joined_masks(
-            [_covered(each, self.loss) for each in chosen]
+            [_covered(sample, self.loss) for sample in chosen]
         )
         loss_mask = is_completion.clone()
-        loss_mask[is_completion] = _joined_masks([_loss_mask(each) for each in chosen])
+        loss_mask[is_completion] = _joined_masks(
+            [_loss_mask(sample) for sample in chosen]
+        )
         sampling = sent(sampling, device)
         uses_sampling = self.loss.old_logprobs == "sampling"
         return MicroBatch(
@@ -421,7 +423,7 @@ def split_by_prompt(
     for prompt, places in groups.items():
         size, piece = float(len(prompt)), list[int]()
         for place in sorted(
-            places, key=lambda each: -len(samples[each].completion_ids)
+            places, key=lambda place: -len(samples[place].completion_ids)
         ):
             if piece and size + cost(place) > max_tokens:
                 pieces.append((size, piece))
@@ -429,7 +431,7 @@ def split_by_prompt(
             size += cost(place)
             piece.append(place)
         pieces.append((size, piece))
-    pieces.sort(key=lambda each: -each[0])
+    pieces.sort(key=lambda part: -part[0])
     parts: list[tuple[float, list[int]]] = []
     for size, piece in pieces:
         for number, (filled, places) in enumerate(parts):
@@ -438,7 +440,7 @@ def split_by_prompt(
                 break
         else:
             parts.append((size, piece))
-    return [places for _, places in sorted(parts, key=lambda each: -each[0])]
+    return [places for _, places in sorted(parts, key=lambda part: -part[0])]
 
 
 def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:

@@ -429,7 +429,7 @@ class Policy:
             windows.append(window)
             head_sizes.add(inputs[0].shape[-1])
             with torch.enable_grad():
-                leaves = [each.detach().requires_grad_() for each in inputs]
+                leaves = [tensor.detach().requires_grad_() for tensor in inputs]
                 attended = layout.attention(*leaves, window=window, **options)
                 # a kernel may compute sizes of heads for which it has no gradient
                 torch.autograd.grad(attended.sum(), leaves)
@@ -557,6 +557,6 @@ def _switch_dropout_off(model: PreTrainedModel) -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         settings = vars(module)
-        for name in [each for each in settings if "drop" in each]:
+        for name in [name for name in settings if "drop" in name]:
             if isinstance(settings[name], float):  # Bloom's is a module
                 settings[name] = 0.0

@@ -156,9 +156,9 @@ def tokens_of_all(
 ) -> dict[int, TokenValues]:
     """Return what all processes found, by place in the step's batch, on the CPU."""
     tokens: dict[int, TokenValues] = {}
-    for each in world.gather({place: own[place].on_cpu() for place in own}):
-        tokens |= each
+    for part in world.gather({place: own[place].on_cpu() for place in own}):
+        tokens |= part
     return tokens
 
 
-NAMES = tuple(each.name for each in fields(TokenValues))
+NAMES = tuple(field.name for field in fields(TokenValues))

@@ -192,7 +192,7 @@ def verify_checkpoint(path: Path) -> None:
     """Compare a checkpoint with its manifest; ValueError says what is wrong."""
     try:
         files = json.loads((path / _MANIFEST).read_bytes())["files"]
-        digests = {path / name: each["sha256"] for name, each in files.items()}
+        digests = {path / name: entry["sha256"] for name, entry in files.items()}
     except OSError as error:
         raise ValueError(f"{path} is not a checkpoint: {error}") from None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
@@ -201,15 +201,15 @@ def verify_checkpoint(path: Path) -> None:
         ) from None
     for file, expected in digests.items():
         try:
-            found = _digest(file) if file.is_file() else None
+            digest = _digest(file) if file.is_file() else None
         except OSError as error:
             raise ValueError(
                 f"{file} cannot be read: {error.strerror}. Resume from another "
                 "checkpoint."
             ) from None
-        if found is None:
+        if digest is None:
             raise ValueError(f"{file} is missing. Resume from another checkpoint.")
-        if found != expected:
+        if digest != expected:
             raise ValueError(
                 f"{file} is damaged: its SHA-256 is not the manifest's. Resume from "
                 "another checkpoint."

@@ -94,7 +94,9 @@ def describe_tokens(
                 num_tokens=completion.num_tokens,
                 ids=ids,
                 pieces=[pieces.text(token_id) for token_id in ids],
-                special=[at for at, each in enumerate(ids) if each in pieces.special],
+                special=[
+                    at for at, token_id in enumerate(ids) if token_id in pieces.special
+                ],
                 clipped=_signs(own.clipped, limit),
                 **{
                     name: _numbers(getattr(own, name), limit)
@@ -236,11 +238,13 @@ class Journal:
         """Return metrics of the first names that functions gave; others are warned of
         once.
         """
-        given = own_metrics(score for group in groups for score in group.scores)
+        values_by_name = own_metrics(
+            score for group in groups for score in group.scores
+        )
         was_full = len(self._own_names) == MAX_OWN_METRICS
-        kept = keep_first(given, self._own_names, limit=MAX_OWN_METRICS)
-        if len(kept) < len(given) and not was_full:
-            rules = [name.split("/")[1] for name in {*self._own_names, *given}]
+        kept = keep_first(values_by_name, self._own_names, limit=MAX_OWN_METRICS)
+        if len(kept) < len(values_by_name) and not was_full:
+            rules = [name.split("/")[1] for name in {*self._own_names, *values_by_name}]
             [(rule, count)] = Counter(rules).most_common(1)
             self.warn(
                 "too_many_metrics",
@@ -279,14 +283,14 @@ class Journal:
         """Warn of what an evaluation shows beside the steps before it."""
         self._warn_of(self.rules.evaluation(self.step, metrics))
 
-    def _warn_of(self, found: Iterable[Triggered[str] | Recovered[str]]) -> None:
-        for each in found:
-            if isinstance(each, Recovered):
+    def _warn_of(self, changes: Iterable[Triggered[str] | Recovered[str]]) -> None:
+        for change in changes:
+            if isinstance(change, Recovered):
                 continue
-            rule = BY_CODE[each.key[0]]
-            reads = rule.condition.describe(each.metric)
+            rule = BY_CODE[change.key[0]]
+            reads = rule.condition.describe(change.metric)
             message = f"{rule.name}: {reads}. {rule.why}"
-            self.warn(rule.code, message, value=each.value, threshold=each.bound)
+            self.warn(rule.code, message, value=change.value, threshold=change.bound)
 
     def _record_group(
         self,

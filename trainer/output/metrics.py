@@ -114,9 +114,11 @@ def reward_metrics(
     names = dict.fromkeys([rule.name for rule in recipe.rules])
     names |= dict.fromkeys(name for score in scores for name in score.rules)
     for name in names:
-        given = [score.rules.get(name) for score in scores]
-        known = np.array([v for v in given if v is not None], dtype=np.float64)
-        metrics[f"reward/{name}/mean"] = _mean(known)
+        scores_of_rule = [score.rules.get(name) for score in scores]
+        scores_known = np.array(
+            [v for v in scores_of_rule if v is not None], dtype=np.float64
+        )
+        metrics[f"reward/{name}/mean"] = _mean(scores_known)
     return metrics
 
 
@@ -124,12 +126,14 @@ def own_metrics(scores: Iterable[Score]) -> dict[str, float]:
     """Return means of the numbers that rules give beside their scores, where they give
     one.
     """
-    given: dict[str, list[float]] = {}
+    values_by_name: dict[str, list[float]] = {}
     for score in scores:
         for rule, numbers in score.metrics.items():
             for key, number in numbers.items():
-                given.setdefault(f"reward/{rule}/{key}/mean", []).append(number)
-    return {name: sum(values) / len(values) for name, values in given.items()}
+                values_by_name.setdefault(f"reward/{rule}/{key}/mean", []).append(
+                    number
+                )
+    return {name: sum(values) / len(values) for name, values in values_by_name.items()}
 
 
 def signal_metrics(signals: Sequence[Signal]) -> dict[str, float | None]:

@@ -47,7 +47,7 @@ class ShardedPolicy(Policy):
         if len(dtypes) > 1:
             raise ValueError(
                 f"The weights of {type(policy.model).__name__} have several data types "
-                f"({', '.join(sorted(str(each) for each in dtypes))}) and cannot be "
+                f"({', '.join(sorted(str(dtype) for dtype in dtypes))}) and cannot be "
                 'sharded. Set model.dtype to "float32".'
             )
         self.shards_are_masters = dtypes.pop() != torch.float32
@@ -160,7 +160,7 @@ class _Root(torch.nn.Module):
         self, work: Callable[[], tuple[torch.Tensor, ...]]
     ) -> tuple[torch.Tensor, ...]:
         # A view would lose the hook that gathers the weights again going backward.
-        return tuple(each.clone() for each in work())
+        return tuple(tensor.clone() for tensor in work())
 
 
 def _shard(

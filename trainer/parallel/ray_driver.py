@@ -286,13 +286,13 @@ def delete_stored(notes: Path) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """Print one JSON object; where the cluster does not answer, its `error` says so."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     look = threading.Thread(
-        target=lambda: found.append(describe(args.address)), daemon=True
+        target=lambda: rows.append(describe(args.address)), daemon=True
     )
     look.start()
     look.join(LOOK_SECONDS)
-    facts = found[0] if found else _facts(args.address, unreachable(args.address))
+    facts = rows[0] if rows else _facts(args.address, unreachable(args.address))
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
     if look.is_alive():
@@ -329,7 +329,7 @@ def _ask_head(address: str) -> dict[str, Any]:
         )
     )
     free = state.available_resources_per_node()
-    nodes = [_describe_node(each, free) for each in state.node_table()]
+    nodes = [_describe_node(node, free) for node in state.node_table()]
     ours = (ray.__version__, platform.python_version())
     error = None
     if (version, python) != ours:
@@ -458,8 +458,12 @@ class Driver:
             """
 
             def _create_default_callbacks(self) -> list[Any]:
-                found = super()._create_default_callbacks()
-                return [each for each in found if type(each).__name__ not in _NEEDLESS]
+                callbacks = super()._create_default_callbacks()
+                return [
+                    callback
+                    for callback in callbacks
+                    if type(callback).__name__ not in _NEEDLESS
+                ]
 
         try:
             Trainer(
@@ -558,7 +562,7 @@ class Driver:
         due = time.monotonic() + WAITING_SECONDS / 6
         while True:
             facts: dict[int, dict[str, Any]] = self._news()["facts"]
-            self._nodes = {rank: each["node"] for rank, each in facts.items()}
+            self._nodes = {rank: fact["node"] for rank, fact in facts.items()}
             if len(facts) == self._size:
                 return facts
             if self._requests.stop:
@@ -655,31 +659,31 @@ class Driver:
 
 
 def complaint_of(
-    found: Mapping[str, Any], versions: Mapping[str, str], *, folder: Path
+    facts: Mapping[str, Any], versions: Mapping[str, str], *, folder: Path
 ) -> str:
     """Return what a node lacks for the run, by what its worker has found; "" if
     nothing.
     """
-    node = f"Node {found['node']} ({found['host']})"
+    node = f"Node {facts['node']} ({facts['host']})"
     for name, wanted in versions.items():
-        if (version := found["versions"][name]) != wanted:
+        if (version := facts["versions"][name]) != wanted:
             return (
                 f"{node} has {name} {version}, this worker {wanted}. Install the same "
                 "versions of Cohort, torch, Ray and Python on every node."
             )
-    if found["fault"]:
+    if facts["fault"]:
         return (
-            f"{node} cannot use {STORAGE}: {found['fault']}. Check its address, and "
+            f"{node} cannot use {STORAGE}: {facts['fault']}. Check its address, and "
             "the credentials in the node's environment."
         )
-    if not found["sees_folder"]:
+    if not facts["sees_folder"]:
         return (
             f"{node} cannot read and write {folder}. Mount COHORT_DATA there, or set "
             f"{STORAGE}."
         )
-    if found["lacks"]:
+    if facts["lacks"]:
         return (
-            f"{node} lacks {found['lacks'][0]}, which the run reads. Copy it to the "
+            f"{node} lacks {facts['lacks'][0]}, which the run reads. Copy it to the "
             "same path on every node."
         )
     return ""

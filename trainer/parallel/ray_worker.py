@@ -99,7 +99,7 @@ class Relay:
 
     async def send(self, kind: str, name: str, data: bytes) -> int:
         """Kept until the driver has it on disk; a number to wait for that by."""
-        while sum(len(each[3]) for each in self._mail) > _HELD_BYTES:
+        while sum(len(letter[3]) for letter in self._mail) > _HELD_BYTES:
             await self._wait(lambda: False, _NEWS_SECONDS)
         self._num_sent += 1
         self._mail.append((self._num_sent, kind, name, data))
@@ -117,7 +117,7 @@ class Relay:
         self, num_joined: int, num_ended: int, num_received: int
     ) -> dict[str, Any]:
         """Returns as soon as there is news, else after _NEWS_SECONDS."""
-        self._mail = [each for each in self._mail if each[0] > num_received]
+        self._mail = [letter for letter in self._mail if letter[0] > num_received]
         await self._tell()
         await self._wait(
             lambda: (
@@ -129,11 +129,11 @@ class Relay:
         )
         mail: list[tuple[int, str, str, bytes]] = []
         now, size = time.monotonic(), 0
-        for each in self._mail:
-            if mail and size + len(each[3]) > _PIECE_BYTES:
+        for letter in self._mail:
+            if mail and size + len(letter[3]) > _PIECE_BYTES:
                 break
-            mail.append(each)
-            size += len(each[3])
+            mail.append(letter)
+            size += len(letter[3])
         return {
             "mail": mail,
             "facts": dict(self._facts),
@@ -295,10 +295,10 @@ class Storage:
     ) -> None:
         source = f"{self._path}/{name}"
         self._files.invalidate_cache()
-        found = self._files.find(source)
-        if not found:
+        paths = self._files.find(source)
+        if not paths:
             raise FileNotFoundError(f"{source} is not there")
-        for path in found:
+        for path in paths:
             file = folder / path.removeprefix(source).lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
             if self._is_mounted:
@@ -466,9 +466,9 @@ class _Mirror:
                     self._is_over.wait(_POLL_SECONDS)
             if self._rank == 0:
                 # such as the batch of a step that failed
-                known = {EVENTS, PULSE_FILE, CHANGES_FILE}
+                names = {EVENTS, PULSE_FILE, CHANGES_FILE}
                 for path in sorted(self._out.rglob("*")):
-                    is_known = path.name in known or path.suffix == ".log"
+                    is_known = path.name in names or path.suffix == ".log"
                     if (
                         path.is_file()
                         and not is_known
@@ -671,8 +671,10 @@ def find_root(root: str) -> str:
     it.
     """
     folders = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), root]
-    found = (each for each in folders if Path(each, "trainer/__main__.py").is_file())
-    return next(found, "")
+    roots = (
+        folder for folder in folders if Path(folder, "trainer/__main__.py").is_file()
+    )
+    return next(roots, "")
 
 
 def versions_of(root: str) -> dict[str, str]:
@@ -726,7 +728,9 @@ def _network() -> dict[str, str]:
     """
     name = _interface_of(ray.util.get_node_ip_address())
     libraries = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return {each: name for each in libraries if name and each not in os.environ}
+    return {
+        variable: name for variable in libraries if name and variable not in os.environ
+    }
 
 
 def _interface_of(address: str) -> str:
@@ -737,6 +741,6 @@ def _interface_of(address: str) -> str:
     except ImportError:
         return ""
     for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address == address for each in addresses):
+        if any(address_.address == address for address_ in addresses):
             return str(name)
     return ""

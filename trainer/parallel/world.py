@@ -257,21 +257,21 @@ class World:
         """
         if self.size == 1:
             return work()
-        found: list[Value | ValueError | DiskFull | None] = [None]
+        outcome: list[Value | ValueError | DiskFull | None] = [None]
         if self.is_main:
             try:
-                found[0] = work()
+                outcome[0] = work()
             except DiskFull as lack:
-                found[0] = lack
+                outcome[0] = lack
             except ValueError as error:
                 refusal = ValueError(str(error))  # which any process can unpickle
                 refusal.__cause__ = error
-                found[0] = refusal
+                outcome[0] = refusal
         with waiting():
-            dist.broadcast_object_list(found, src=0, group=self._group)
-        if isinstance(found[0], ValueError | DiskFull):
-            raise found[0]
-        return found[0]  # type: ignore[return-value]  # as `work` gave it
+            dist.broadcast_object_list(outcome, src=0, group=self._group)
+        if isinstance(outcome[0], ValueError | DiskFull):
+            raise outcome[0]
+        return outcome[0]  # type: ignore[return-value]  # as `work` gave it
 
     def watched(self, end: Callable[[Failure], None]) -> AbstractContextManager[None]:
         """Call `end`, inside, when another process fails and this one is stuck."""
@@ -295,9 +295,13 @@ class World:
             isinstance(error, RuntimeError)
             and any(sign in text for sign in ("gloo/", "gloo::", "[Gloo]", "NCCL"))
         ):
-            found = self._watchdog.find()
-            if found is not None:
-                return found if found.details else replace(found, details=own.details)
+            finding = self._watchdog.find()
+            if finding is not None:
+                return (
+                    finding
+                    if finding.details
+                    else replace(finding, details=own.details)
+                )
             own = replace(
                 own,
                 sentence=f"Another of the run's {self.size} processes ended or does "
@@ -367,7 +371,7 @@ def join_world(config: RunConfig) -> World:
         size=size,
         _watchdog=Watchdog(
             PrefixStore("cohort", store),
-            [each for each in members if each is not None],
+            [member for member in members if member is not None],
             rank=rank,
         ),
         _second=dist.new_group(backend="gloo", timeout=patience),

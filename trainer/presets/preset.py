@@ -178,12 +178,12 @@ def write_preset(
     A setting that differs from Cohort's default has the default behind it.
     """
     tree = preset.effective(scaled=scaled)
-    given = {"model.path": model, "data.rows": rows}
+    values = {"model.path": model, "data.rows": rows}
     lines = [_line("", "seed", preset.seed, default=0), ""]
     for part in PARTS:
         lines.append(f"[{part}]")
         if part in OPEN:
-            lines.append(_open_line(f"{part}.{OPEN[part]}", given))
+            lines.append(_open_line(f"{part}.{OPEN[part]}", values))
         fields = PARTS[part].model_fields
         lines += [
             _line(part, name, value, default=fields[name].default)
@@ -195,8 +195,8 @@ def write_preset(
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _open_line(path: str, given: dict[str, str | None]) -> str:
-    name, value = path.partition(".")[2], given[path]
+def _open_line(path: str, values: dict[str, str | None]) -> str:
+    name, value = path.partition(".")[2], values[path]
     if value is None:
         return f'# {name} = "…"  # to be set: {_PLACEHOLDERS[path]}'
     return f"{name} = {_value(value)}"

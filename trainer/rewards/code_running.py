@@ -107,9 +107,9 @@ def _tests(value: Any, most: int) -> Tests | None:
     if not isinstance(value, Sequence) or not value:
         return None
     first = value[:most]
-    if all(isinstance(each, str) for each in first):
+    if all(isinstance(test, str) for test in first):
         return _asserts(first)
-    if not all(isinstance(each, Mapping) for each in first):
+    if not all(isinstance(test, Mapping) for test in first):
         return None
     pairs = [(_first(case, _INPUTS), _first(case, _OUTPUTS)) for case in first]
     if any(case.get("fn_name") or case.get("testtype") == _CALL for case in first):
@@ -145,7 +145,9 @@ def _listed(value: Mapping[str, Any], most: int) -> Any:
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         return None
     name = value.get("fn_name")
-    is_wrapped = all(isinstance(each, list) and len(each) == 1 for each in outputs)
+    is_wrapped = all(
+        isinstance(output, list) and len(output) == 1 for output in outputs
+    )
     return [
         {"input": stdin, "output": expected, "fn_name": name, "is_wrapped": is_wrapped}
         for stdin, expected in zip(inputs[:most], outputs[:most], strict=False)
@@ -275,7 +277,7 @@ def _plan_of_calls(tests: Calls) -> _Plan:
         # Some datasets want a method of a class Solution.
         function = f"(Solution().{name} if 'Solution' in globals() else {name})"
         steps.append({"code": f"{function}(*{arguments!r})", "is_value": True})
-        results = [{"json": number, "value": encode(each)} for each in accepted]
+        results = [{"json": number, "value": encode(value)} for value in accepted]
         formulas.append({"any": results})
     return _Plan(steps=tuple(steps), formulas=tuple(formulas))
 

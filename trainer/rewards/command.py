@@ -132,14 +132,14 @@ def _recipe_of_functions(path: Path) -> Recipe:
         raise ValueError(
             f"{path} is not UTF-8 (byte {error.start}). Save it as UTF-8."
         ) from None
-    found = recognise(source)
-    if found.fault:
-        raise ValueError(f"{path} is not valid Python. {found.fault}.")
-    if not found.functions:
-        raise ValueError(f"{path}: {none_recognised(found)}")
-    for function in found.functions:
+    recognised = recognise(source)
+    if recognised.fault:
+        raise ValueError(f"{path} is not valid Python. {recognised.fault}.")
+    if not recognised.functions:
+        raise ValueError(f"{path}: {none_recognised(recognised)}")
+    for function in recognised.functions:
         _complain(f"Recognised: {function.title}")
-    for name, why in found.refused.items():
+    for name, why in recognised.refused.items():
         _complain(f"Not a rule: {name}: {why}")
     rules = [
         {
@@ -153,7 +153,7 @@ def _recipe_of_functions(path: Path) -> Recipe:
             },
         }
         for function, name in zip(
-            found.functions, rule_names(found.functions), strict=True
+            recognised.functions, rule_names(recognised.functions), strict=True
         )
     ]
     return Recipe.model_validate({"rules": rules})

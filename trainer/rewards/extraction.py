@@ -43,8 +43,8 @@ def open_tag(prompt: str) -> str:
     end = prompt[-200:]
     if "<think" not in end:
         return ""
-    found = _OPEN_AT_END.search(end)
-    return "" if found is None else found[0]
+    match = _OPEN_AT_END.search(end)
+    return "" if match is None else match[0]
 
 
 def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
@@ -189,9 +189,9 @@ def _fence_lines(text: str) -> Iterator[re.Match[str]]:
     """Match each line with a fence; a literal is found much faster than a class."""
     has_tildes, end = "~" in text and "~~~" in text, 0
     mark = _TICKS_OR_TILDES if has_tildes else _TICKS
-    while found := mark.search(text, end):
-        line = _FENCE_LINE.match(text, text.rfind("\n", 0, found.start()))
-        end = text.find("\n", found.end())
+    while match := mark.search(text, end):
+        line = _FENCE_LINE.match(text, text.rfind("\n", 0, match.start()))
+        end = text.find("\n", match.end())
         if line:
             yield line
 

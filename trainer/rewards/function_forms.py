@@ -154,12 +154,12 @@ def rule_names(
     return names
 
 
-def none_recognised(found: Recognised) -> str:
+def none_recognised(recognised: Recognised) -> str:
     """Return why a source is no rule, in a sentence that names the four signatures."""
-    if found.fault:
-        text = f"The source is not valid Python. {found.fault}."
-    elif found.refused:
-        name, why = next(iter(found.refused.items()))
+    if recognised.fault:
+        text = f"The source is not valid Python. {recognised.fault}."
+    elif recognised.refused:
+        name, why = next(iter(recognised.refused.items()))
         text = f"{name} is not a reward function: {why}."
     else:
         text = "The source defines no reward function."
@@ -231,7 +231,7 @@ def _recognised(tree: ast.Module) -> Recognised:
         helpers.clear()
     return Recognised(
         functions=tuple(
-            each for name, each in functions.items() if name not in helpers
+            function for name, function in functions.items() if name not in helpers
         ),
         helpers=tuple(functions[name] for name in functions if name in helpers),
         refused=refused,
@@ -258,7 +258,7 @@ def select(source: str, name: str) -> RewardFunction:
             raise ValueError(
                 f"{name} is not a reward function: {recognised.refused[name]}."
             )
-        names = ", ".join(each.name for each in recognised.functions) or "none"
+        names = ", ".join(function.name for function in recognised.functions) or "none"
         raise ValueError(
             f'The source has no reward function named "{name}". It has: {names}.'
         )
@@ -267,7 +267,7 @@ def select(source: str, name: str) -> RewardFunction:
     if not recognised.functions:
         raise ValueError(none_recognised(recognised))
     if len(recognised.functions) > 1:
-        names = ", ".join(each.name for each in recognised.functions)
+        names = ", ".join(function.name for function in recognised.functions)
         raise ValueError(
             f"The source has {len(recognised.functions)} reward functions: {names}. "
             "Name one, or make a rule of each."
@@ -289,18 +289,18 @@ def is_ambiguous(source: str) -> bool:
     return len(recognised.functions) > 1 and _legacy(source, recognised) is None
 
 
-def _legacy(source: str, found: Recognised) -> RewardFunction | None:
+def _legacy(source: str, recognised: Recognised) -> RewardFunction | None:
     """Return a function named `reward` is called as it always was, wherever that works.
 
     Also one that only running the source would show, and a source that cannot be
     parsed, which says so when it is called.
     """
-    if found.fault:
+    if recognised.fault:
         return RewardFunction(name=LEGACY, form="cohort") if LEGACY in source else None
-    for function in found.functions:
+    for function in recognised.functions:
         if function.name == LEGACY:
             return function
-    if LEGACY in found.refused or LEGACY not in _bound(source):
+    if LEGACY in recognised.refused or LEGACY not in _bound(source):
         return None
     return RewardFunction(name=LEGACY, form="cohort")
 
@@ -452,23 +452,27 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _signature(
-    given: ast.arguments, body: Sequence[ast.AST], returns: ast.expr | None
+    arguments: ast.arguments, body: Sequence[ast.AST], returns: ast.expr | None
 ) -> _Signature:
-    positional = [each.arg for each in given.posonlyargs]
-    plain = [each.arg for each in given.args]
-    keyword = [each.arg for each in given.kwonlyargs]
+    positional = [argument.arg for argument in arguments.posonlyargs]
+    plain = [argument.arg for argument in arguments.args]
+    keyword = [argument.arg for argument in arguments.kwonlyargs]
     in_order = [*positional, *plain]
-    defaults = in_order[len(in_order) - len(given.defaults) :]
+    defaults = in_order[len(in_order) - len(arguments.defaults) :]
     with_default = {
         *defaults,
-        *(n for n, d in zip(keyword, given.kw_defaults, strict=True) if d is not None),
+        *(
+            n
+            for n, d in zip(keyword, arguments.kw_defaults, strict=True)
+            if d is not None
+        ),
     }
     return _Signature(
         names=(*plain, *keyword),
         positional=tuple(positional),
         required=frozenset({*in_order, *keyword} - with_default),
-        rest=given.kwarg.arg if given.kwarg else "",
-        has_star=given.vararg is not None,
+        rest=arguments.kwarg.arg if arguments.kwarg else "",
+        has_star=arguments.vararg is not None,
         returns=returns,
         body=tuple(body),
         is_generator=any(
@@ -511,7 +515,7 @@ def _partial(of: _Signature, call: ast.Call) -> _Signature:
     """Return what is left to give after functools.partial; a keyword gets a default."""
     num_given = len(call.args) - 1
     gone = set([*of.positional, *of.names][:num_given])
-    defaults = {each.arg for each in call.keywords if each.arg}
+    defaults = {keyword.arg for keyword in call.keywords if keyword.arg}
     return replace(
         of,
         positional=of.positional[num_given:],
@@ -542,7 +546,7 @@ def _form(name: str, signature: _Signature) -> Form | None:
 
 
 def _form_by_names(name: str, takes: set[str], taken: set[str]) -> Form | None:
-    if plural := next((each for each in _PLURALS if each in taken), None):
+    if plural := next((name for name in _PLURALS if name in taken), None):
         raise _NotAReward(
             f"{_PLURALS[plural]} is not supported; take one completion at a time"
         )

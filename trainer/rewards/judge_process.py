@@ -65,8 +65,8 @@ class _LanguageIdentifier:
 
     def __call__(self, question: dict[str, Any]) -> dict[str, Any]:
         """`{"texts"}` → `{"languages"}`: the code of each text's, such as en."""
-        found = [self._identifier.classify(text) for text in question["texts"]]
-        return {"languages": [str(language) for language, _ in found]}
+        languages = [self._identifier.classify(text) for text in question["texts"]]
+        return {"languages": [str(language) for language, _ in languages]}
 
 
 class _PuzzleScorer:

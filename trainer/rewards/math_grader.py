@@ -266,16 +266,16 @@ def _compare(question: dict[str, Any]) -> dict[str, Any]:
     text, reference = question["text"], question["reference"]
     if question.get("as_published"):
         gold = _extract(reference, _TARGETS, "first_match")
-        found = _extract(text, _PUBLISHED_TARGETS, "first_match")
-        is_right = gold and found and verify(gold, found, timeout_seconds=None)
+        extracted = _extract(text, _PUBLISHED_TARGETS, "first_match")
+        is_right = gold and extracted and verify(gold, extracted, timeout_seconds=None)
         return {"is_readable": bool(gold), "is_right": bool(is_right)}
     reference = extract_boxed_content(reference, "last")
     if question["is_bare"]:
         text = extract_boxed_content(text, "last")
-        found, written = _read(text), text
+        extracted, written = _read(text), text
     else:
-        found = _find(text)
-        written = str(found[-1]) if found else ""
+        extracted = _find(text)
+        written = str(extracted[-1]) if extracted else ""
     if words := words_of(reference):
         is_right = words == words_of(written, is_expected=True)
         return {"is_readable": bool(written), "is_right": is_right}
@@ -285,7 +285,7 @@ def _compare(question: dict[str, Any]) -> dict[str, Any]:
     )
     gold = _find(reference) if is_marked else _read(reference)
     is_date = any(map(str.isdigit, words_of(written)))
-    is_right = text == reference or (not is_date and _are_equal(gold, found))
+    is_right = text == reference or (not is_date and _are_equal(gold, extracted))
     return {"is_readable": bool(gold), "is_right": bool(gold and is_right)}
 
 
@@ -307,9 +307,9 @@ def _parse(latex: str) -> list[Any]:
 def _find(text: str) -> list[Any]:
     """Return what math-verify finds in a completion, unless it left out a part."""
     text = text.replace("\\mathrm{e}", "e").replace("\\mathrm{i}", "i")
-    found = _extract(text, _TARGETS)
-    latex = str(found[-1]) if found else ""
-    return _parse(latex) if "\\" in latex and " and " not in latex else found
+    extracted = _extract(text, _TARGETS)
+    latex = str(extracted[-1]) if extracted else ""
+    return _parse(latex) if "\\" in latex and " and " not in latex else extracted
 
 
 def _extract(text: str, targets: Any, mode: Any = "any_match") -> list[Any]:
@@ -319,26 +319,26 @@ def _extract(text: str, targets: Any, mode: Any = "any_match") -> list[Any]:
     )
 
 
-def _are_equal(gold: list[Any], found: list[Any]) -> bool:
-    if not gold or not found or bases_of(gold[-1]) != bases_of(found[-1]):
+def _are_equal(gold: list[Any], answer: list[Any]) -> bool:
+    if not gold or not answer or bases_of(gold[-1]) != bases_of(answer[-1]):
         return False
-    is_set = "\\{" in gold[-1] or "\\{" in found[-1]
-    return _equals(gold, found) and (is_set or not _differ(gold[0], found[0]))
+    is_set = "\\{" in gold[-1] or "\\{" in answer[-1]
+    return _equals(gold, answer) and (is_set or not _differ(gold[0], answer[0]))
 
 
-def _differ(gold: Any, found: Any) -> bool:
+def _differ(gold: Any, answer: Any) -> bool:
     """Return whether rounding, or a value that is listed once more, makes two look
     equal.
     """
-    are_equations = is_equation(gold), is_equation(found)
+    are_equations = is_equation(gold), is_equation(answer)
     if all(are_equations) and unwrap_eq(gold) == gold:
         return False  # the same solutions, of which the sides say nothing
-    one, other = (
+    left, other = (
         take_last_relation(it).rhs if is_one else it
-        for it, is_one in zip((gold, found), are_equations, strict=True)
+        for it, is_one in zip((gold, answer), are_equations, strict=True)
     )
-    lists = _elements(one), _elements(other)
-    if isinstance(one, FiniteSet) or isinstance(other, FiniteSet):
+    lists = _elements(left), _elements(other)
+    if isinstance(left, FiniteSet) or isinstance(other, FiniteSet):
         # Solutions of several unknowns, which are tuples, have no multiplicity.
         numbers = [[it for it in listed if isinstance(it, Expr)] for listed in lists]
         if all(len({*listed}) == len(listed) for listed in numbers):
@@ -346,8 +346,8 @@ def _differ(gold: Any, found: Any) -> bool:
         lists = sorted(lists[0], key=sort_key), sorted(lists[1], key=sort_key)
     elif len(lists[0]) != len(lists[1]):
         return False  # an interval and an inequality
-    elif lists == ([one], [other]):
-        return _differ_in_value(one, other)
+    elif lists == ([left], [other]):
+        return _differ_in_value(left, other)
     return len(lists[0]) != len(lists[1]) or any(
         not _equals(*pair) or _differ(*pair) for pair in zip(*lists, strict=True)
     )
@@ -361,18 +361,18 @@ def _elements(answer: Any) -> list[Any]:
     return [*answer] if isinstance(answer, MatrixBase | Tuple) else [answer]
 
 
-def _differ_in_value(gold: Any, found: Any) -> bool:
+def _differ_in_value(gold: Any, answer: Any) -> bool:
     # Of names math-verify ignores the case, of 9 % and 9 the sign.
-    if gold == found or not all(
+    if gold == answer or not all(
         isinstance(it, Expr) and not it.is_Symbol and not it.has(UnevaluatedExpr)
-        for it in (gold, found)
+        for it in (gold, answer)
     ):
         return False
     try:
-        one, other = safe_sympy_doit(gold), safe_sympy_doit(found)
-        if not one.has(Float) and not other.has(Float):
-            return one.equals(other) is False
-        values = complex(one.evalf()), complex(other.evalf())
+        left, other = safe_sympy_doit(gold), safe_sympy_doit(answer)
+        if not left.has(Float) and not other.has(Float):
+            return left.equals(other) is False
+        values = complex(left.evalf()), complex(other.evalf())
     except Exception:  # noqa: BLE001 - no value, so none that differs
         return False
     return abs(values[0] - values[1]) > _MAX_RELATIVE_ERROR * max(map(abs, values))

@@ -51,20 +51,20 @@ def read_answer(value: Any) -> Answer | None:
         ValueError: it is, or has inside a list, what is no text and no number; or the
             list has more than MAX_ANSWERS.
     """
-    given = value if isinstance(value, list) else [value]
+    answers = value if isinstance(value, list) else [value]
     if value is None:
         return None
-    if len(given) > MAX_ANSWERS:
+    if len(answers) > MAX_ANSWERS:
         raise ValueError(
-            f"the row has {len(given):,} answers; the limit is {MAX_ANSWERS}"
+            f"the row has {len(answers):,} answers; the limit is {MAX_ANSWERS}"
         )
-    if not all(isinstance(one, str | int | float) for one in given):
+    if not all(isinstance(part, str | int | float) for part in answers):
         raise ValueError(
             "the answer must be text, a number, a list of them or null; got "
             f"{json.dumps(value)[:80]}"
         )
     return as_answer(
-        [one if isinstance(one, str) else json.dumps(one) for one in given]
+        [part if isinstance(part, str) else json.dumps(part) for part in answers]
     )
 
 
@@ -188,9 +188,11 @@ def tool_calls(message: Mapping[str, Any]) -> list[tuple[str, str]]:
         call = call if isinstance(call, dict) else {}
         inner = call.get("function", call)
         inner = inner if isinstance(inner, dict) else {}
-        given = inner.get("arguments") or {}
+        arguments = inner.get("arguments") or {}
         text = (
-            given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            arguments
+            if isinstance(arguments, str)
+            else json.dumps(arguments, ensure_ascii=False)
         )
         pairs.append((str(inner.get("name") or "?"), text))
     return pairs
@@ -240,13 +242,13 @@ def fill_template(
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
-        found = column_of(values, name, _MISSING)
-        if found is _MISSING:
+        column = column_of(values, name, _MISSING)
+        if column is _MISSING:
             raise ValueError(
                 f"data.prompt_template uses {{{name}}}, which {where} does not have. "
                 f"It has {', '.join(sorted(values))}."
             )
-        return found if isinstance(found, str) else json.dumps(found)
+        return column if isinstance(column, str) else json.dumps(column)
 
     return IN_BRACES.sub(value, template)
 
@@ -392,11 +394,11 @@ def all_outcomes(
 ) -> list[Outcome]:
     """Return an outcome for each; what is raised instead is that of all."""
     try:
-        found = list(judge(samples, params))
+        outcomes = list(judge(samples, params))
     except Unscorable as error:
         return [error] * len(samples)
-    assert len(found) == len(samples), f"{len(found)} outcomes of {len(samples)}"
-    return found
+    assert len(outcomes) == len(samples), f"{len(outcomes)} outcomes of {len(samples)}"
+    return outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -532,21 +534,21 @@ class Rule(Generic[P]):
                     f"Comparing with the row's {len(answers)} answers took longer than "
                     f"{seconds:g} s. Raise the time limit, or keep fewer answers."
                 )
-            found = self._judge_one(replace(sample, answer=answer), params)
-            if best is None or _is_better(found, best):
-                best = found
+            outcomes = self._judge_one(replace(sample, answer=answer), params)
+            if best is None or _is_better(outcomes, best):
+                best = outcomes
             if best == highest:
                 break
         assert best is not None
         return best
 
 
-def _is_better(one: Outcome, other: Outcome) -> bool:
+def _is_better(outcome: Outcome, other: Outcome) -> bool:
     """Any score is better than none, and a failure says more than no answer."""
-    if isinstance(one, Unscorable):
-        is_failure = not isinstance(one, NotApplicable)
+    if isinstance(outcome, Unscorable):
+        is_failure = not isinstance(outcome, NotApplicable)
         return is_failure and isinstance(other, NotApplicable)
-    return isinstance(other, Unscorable) or one > other
+    return isinstance(other, Unscorable) or outcome > other
 
 
 # RE2's time is the pattern's instructions times the text's length: this many take a

@@ -118,15 +118,15 @@ def reward_of(
     are None where a rule has `failed`: without it they could only be higher, for no
     merit of the completion.
     """
-    known = [part for part in parts.values() if part.score is not None]
-    if not known:
+    parts_scored = [part for part in parts.values() if part.score is not None]
+    if not parts_scored:
         return None
     if recipe.combine in ("sum", "normalize_then_sum"):
-        reward = math.fsum(part.value or 0.0 for part in known)
+        reward = math.fsum(part.value or 0.0 for part in parts_scored)
     elif any(_misses(recipe, part, name, failed) for name, part in parts.items()):
         return None
     else:
-        factors = [part.value or 0.0 for part in known if part.weight]
+        factors = [part.value or 0.0 for part in parts_scored if part.weight]
         join = math.prod if recipe.combine == "product" else min
         reward = join(factors) if factors else 0.0
     return recipe.clip.apply(reward) if recipe.clip else reward
@@ -205,16 +205,16 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
     logs: list[dict[str, str]] = [{} for _ in samples]
     metrics: list[dict[str, dict[str, float]]] = [{} for _ in samples]
     for spec in rules:
-        found = _outcomes(spec, samples)
-        for index, (outcome, printed, measured) in enumerate(found):
+        judged = _outcomes(spec, samples)
+        for index, (outcome, printed, measured) in enumerate(judged):
             outcomes[index][spec.name] = outcome
             if printed:
                 logs[index][spec.name] = printed
             if measured:
                 metrics[index][spec.name] = measured
     return [
-        as_score(found, logs=printed, metrics=measured)
-        for found, printed, measured in zip(outcomes, logs, metrics, strict=True)
+        as_score(outcome, logs=printed, metrics=measured)
+        for outcome, printed, measured in zip(outcomes, logs, metrics, strict=True)
     ]
 
 
@@ -226,9 +226,9 @@ def _outcomes(
     """
     rule, params = RULES[spec.kind], spec.checked_params()
     if not rule.needs_sandbox:
-        found = rule.judge(samples, params)
-        assert len(found) == len(samples)
-        yield from ((outcome, "", {}) for outcome in found)
+        outcomes = rule.judge(samples, params)
+        assert len(outcomes) == len(samples)
+        yield from ((outcome, "", {}) for outcome in outcomes)
         return
     together = rule.judges_groups(params)
     for part in [samples] if together else [[sample] for sample in samples]:
@@ -307,7 +307,7 @@ def prepared(sample: Sample) -> Sample:
     """
     answer = sample.answer
     if isinstance(answer, list):
-        answer = [replace_surrogates(one) for one in answer]
+        answer = [replace_surrogates(part) for part in answer]
     elif answer is not None:
         answer = replace_surrogates(answer)
     completion = without_special_tokens(replace_surrogates(sample.completion))

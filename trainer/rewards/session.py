@@ -78,8 +78,8 @@ class Session:
         with self._lock:
             self._is_closed = True
             kept = list(self._kept.values())
-        for each in reversed(kept):  # what was made later may use what was there
-            each.close()
+        for resource in reversed(kept):  # what was made later may use what was there
+            resource.close()
 
 
 _current = Session()

@@ -61,10 +61,12 @@ def joined(intervals: Sequence[Interval], combine: str) -> tuple[float, float]:
             low, high = min(corners), max(corners)
         return low, high
     if combine == "minimum":
-        certain = [each.high for each in intervals if not each.is_optional]
-        highest = min(certain) if certain else max(each.high for each in intervals)
-        return min(each.low for each in intervals), highest
-    ends = [each.with_neutral(0.0) for each in intervals]
+        certain = [interval.high for interval in intervals if not interval.is_optional]
+        highest = (
+            min(certain) if certain else max(interval.high for interval in intervals)
+        )
+        return min(interval.low for interval in intervals), highest
+    ends = [interval.with_neutral(0.0) for interval in intervals]
     return math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
 
 
@@ -206,10 +208,10 @@ class Recipe(Term):
             return
         others = {other.name: other for other in self.rules if other is not rule}
         if gate.rule not in others:
-            known = ", ".join(others) or "none"
+            names = ", ".join(others) or "none"
             raise ValueError(
                 f'Rule "{rule.name}" depends on "{gate.rule}", which is not another '
-                f"rule of the recipe. Choose one: {known}."
+                f"rule of the recipe. Choose one: {names}."
             )
         highest = others[gate.rule].own_bounds[1]
         if gate.at_least > highest:
@@ -330,14 +332,14 @@ def _explain(rule: RuleSpec, error: ValidationError) -> str:
     """Return one sentence for the first fault: rule, parameter, value, what is asked
     for.
     """
-    known = ", ".join(RULES[rule.kind].params_model.model_fields)
+    names = ", ".join(RULES[rule.kind].params_model.model_fields)
     sentences = []
     for fault in error.errors():
         name = ".".join(str(part) for part in fault["loc"])
         where = f'Rule "{rule.name}"' + (f", parameter {name}" if name else "")
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
-            message = f"{rule.kind} has no such parameter. It has: {known}"
+            message = f"{rule.kind} has no such parameter. It has: {names}"
         elif fault["type"] == "missing":
             message = "a value is required"
         elif fault["type"] != "value_error":

@@ -54,10 +54,10 @@ def read_json(text: str) -> Any:
 
 def _object(pairs: Iterable[tuple[str, Any]]) -> JsonObject:
     pairs = list(pairs)
-    found = JsonObject(pairs)
-    if len(found) != len(pairs):
+    document = JsonObject(pairs)
+    if len(document) != len(pairs):
         raise NotJson("An object has a duplicate name.")
-    return found
+    return document
 
 
 def _integer(digits: str) -> int:

@@ -189,7 +189,7 @@ class _Worker:
             )
             for part in parts:
                 # The last of several answers may begin as the limit of all ends.
-                times = sum(1 + isinstance(each.answer, list) for each in part)
+                times = sum(1 + isinstance(sample.answer, list) for sample in part)
                 patience = _PATIENCE_SECONDS + seconds * times
                 replies = child.read(timeout_seconds=patience)["scores"]
                 tick()  # a group of those that take their whole limit takes long
@@ -309,8 +309,8 @@ class _Queue:
         with self._lock:
             waiting = list(self._waiting)
             self._waiting.clear()
-        for each in waiting:
-            each.future.cancel()
+        for process in waiting:
+            process.future.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _call(self) -> None:
@@ -318,17 +318,17 @@ class _Queue:
         if not groups:
             return
         try:
-            scored = self._judge([s for each in groups for s in each.samples])
+            scored = self._judge([s for group in groups for s in group.samples])
         except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
-            for each in groups:
-                each.future.set_exception(error)
+            for sent_group in groups:
+                sent_group.future.set_exception(error)
             return
-        for each in groups:
-            size = len(each.samples)
+        for sent_group in groups:
+            size = len(sent_group.samples)
             scores, scored.scores[:size] = scored.scores[:size], []
             # Each group's share, so that together they are what the call took.
             share = size / max(1, sum(len(group.samples) for group in groups))
-            each.future.set_result(
+            sent_group.future.set_result(
                 Scored(scores=scores, seconds=scored.seconds * share)
             )
 
@@ -338,7 +338,7 @@ class _Queue:
         taken: list[_Waiting] = []
         with self._lock:
             while self._waiting:
-                size = sum(len(each.samples) for each in [*taken, self._waiting[0]])
+                size = sum(len(call.samples) for call in [*taken, self._waiting[0]])
                 if taken and size > most:
                     break
                 group = self._waiting.popleft()
@@ -387,11 +387,11 @@ class GroupScorer:
             judged = self._workers.submit(own, samples, name=name).result
 
         def result() -> Scored:
-            parts = [judged(), *(each() for each in asked)]
-            scores = zip(*(each.scores for each in parts), strict=True)
+            parts = [judged(), *(reply() for reply in asked)]
+            scores = zip(*(part.scores for part in parts), strict=True)
             return Scored(
-                scores=[weigh(recipe, joined(each), step=step) for each in scores],
-                seconds=sum(each.seconds for each in parts),
+                scores=[weigh(recipe, joined(score), step=step) for score in scores],
+                seconds=sum(part.seconds for part in parts),
             )
 
         return result

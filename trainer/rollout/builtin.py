@@ -132,13 +132,15 @@ class TransformersEngine:
         memory = memory_of(self._policy.device)
         if memory is None or not self.has_memory_alone:
             return self._max_batch_rows
-        longest = max((len(each.token_ids) for each in requests), default=0)
+        longest = max((len(request.token_ids) for request in requests), default=0)
         model = self._policy.model
         # a layer's buffer is there twice while it grows
         row = 1.1 * bytes_per_token(model.config, model.dtype)
         row *= longest + params.max_new_tokens
         row += _BYTES_PER_DRAWN_LOGIT * self._policy.head.weight.shape[0]
-        wanted = min(self._max_batch_rows, sum(len(each.seeds) for each in requests))
+        wanted = min(
+            self._max_batch_rows, sum(len(request.seeds) for request in requests)
+        )
         free = memory.free_bytes(enough=wanted * row / SAMPLING_SHARE)
         return min(self._max_batch_rows, fitting_rows(free=free, row_bytes=row))
 
@@ -157,7 +159,7 @@ class TransformersEngine:
             self._ways = [way]
             gaps.append(self.measure_gap(few, short))
         max_gap = max(max_logprob_gap(self._policy), FURTHER_OFF * gaps[-1])
-        kept = next((n for n, each in enumerate(gaps) if each <= max_gap), -1)
+        kept = next((n for n, gap in enumerate(gaps) if gap <= max_gap), -1)
         self._ways = ways[kept:]
         taken = _WAYS[self._ways[0]]
         refuse_gap(gaps[kept], sampler=taken, remedy="Choose another model.")
@@ -287,8 +289,8 @@ class TransformersEngine:
                 leave = decoder.should_drop_ended(num_ended, len(live), num_left)
                 if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
                     written.settle(live)
-                    found = self._ended(live[ended & ~reported], written, rows)
-                    yield partial(collected.add_all, found)
+                    rows_ended = self._ended(live[ended & ~reported], written, rows)
+                    yield partial(collected.add_all, rows_ended)
                     reported, num_reported = ended, num_ended
                 if leave:
                     stay = (~ended).nonzero().squeeze(1)
@@ -299,8 +301,8 @@ class TransformersEngine:
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        found = self._ended(live[~reported], written, rows)
-        yield partial(collected.add_all, found)
+        rows_ended = self._ended(live[~reported], written, rows)
+        yield partial(collected.add_all, rows_ended)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long
@@ -355,7 +357,7 @@ class TransformersEngine:
         self, ended: torch.Tensor, written: _Written, rows: _Rows
     ) -> list[tuple[tuple[int, int], Rollout]]:
         """Return the completions of some rows, without the tokens behind their end."""
-        found = []
+        rows_ended = []
         tokens = written.tokens[ended]
         ends = self._ends(tokens)
         counts = torch.where(
@@ -377,8 +379,8 @@ class TransformersEngine:
                 logprobs=tuple(values[:count]),
                 end_reason="stop" if stops else "length",
             )
-            found.append((rows.owners[row], completion))
-        return found
+            rows_ended.append((rows.owners[row], completion))
+        return rows_ended
 
 
 class _Written:
@@ -432,7 +434,7 @@ class _Draws:
 def _cut(
     requests: Sequence[Request],
     max_rows: int,
-    found: Container[tuple[int, int]] = (),
+    taken: Container[tuple[int, int]] = (),
 ) -> Iterator[_Rows]:
     """Requests in batches of like prompt length; a large group may span several.
 
@@ -442,7 +444,7 @@ def _cut(
     batch = _Rows([], [])
     for place in order:
         wanted = range(len(requests[place].seeds))
-        missing = [k for k in wanted if (place, k) not in found]
+        missing = [k for k in wanted if (place, k) not in taken]
         for first in range(0, len(missing), max_rows):
             span = missing[first : first + max_rows]
             if batch.owners and len(batch.owners) + len(span) > max_rows:

@@ -88,8 +88,8 @@ def a_few(
 ) -> tuple[list[Request], SamplingParams]:
     """Return what is sampled of them to compare its log-probs with the policy's."""
     few = [
-        Request(token_ids=each.token_ids, seeds=each.seeds[:1])
-        for each in requests[:_CHECKED_ROWS]
+        Request(token_ids=request.token_ids, seeds=request.seeds[:1])
+        for request in requests[:_CHECKED_ROWS]
     ]
     num_tokens = min(params.max_new_tokens, _CHECKED_TOKENS)
     return few, SamplingParams(
@@ -255,9 +255,9 @@ def as_groups(
     eos_ids: Sequence[int],
 ) -> list[tuple[Rollout, ...]]:
     """Return the completions of each request, of what `seeded_prompts` asked for."""
-    each = iter(sampled)
+    samples = iter(sampled)
     return [
-        tuple(as_completion(next(each), tokenizer, eos_ids) for _ in request.seeds)
+        tuple(as_completion(next(samples), tokenizer, eos_ids) for _ in request.seeds)
         for request in requests
     ]
 

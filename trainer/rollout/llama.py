@@ -121,12 +121,12 @@ class PackedLayer:
 
         self._attention_root, gain = _unit_norm(layer.input_layernorm)
         maps = [attention.q_proj, attention.k_proj]
-        weights = [self._paired(merged_weight(each)) for each in maps]
+        weights = [self._paired(merged_weight(linear)) for linear in maps]
         weights.append(merged_weight(attention.v_proj))
         self._inputs = (torch.cat(weights) * gain).T
         self._inputs_bias = None
         if attention.q_proj.bias is not None:
-            biases = [self._paired(each.bias) for each in maps]
+            biases = [self._paired(linear.bias) for linear in maps]
             self._inputs_bias = torch.cat([*biases, attention.v_proj.bias])
         self._head_root = self._head_gain = None
         if hasattr(attention, "q_norm"):
@@ -158,15 +158,15 @@ class PackedLayer:
     def project_qkv(
         self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        found = _mapped(
+        projected = _mapped(
             _over_norm(hidden, self._attention_root), self._inputs, self._inputs_bias
         ).view(len(hidden), -1, self._size)
-        turned = found[:, : self._num_turned]
+        turned = projected[:, : self._num_turned]
         if self._head_root is not None and self._head_gain is not None:
             turned.copy_(_over_norm(turned, self._head_root).mul_(self._head_gain))
         torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(rotary[0])
-        queries = found[:, : self._num_heads].unflatten(1, (self.num_kv, -1))
-        return queries, found[:, self._num_heads :]
+        queries = projected[:, : self._num_heads].unflatten(1, (self.num_kv, -1))
+        return queries, projected[:, self._num_heads :]
 
     def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         attended = attended.transpose(1, 2).flatten(1)

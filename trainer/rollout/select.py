@@ -436,11 +436,11 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
             p.numel() for p in policy.model.parameters() if p.requires_grad
         )
         # two moments, of which those in 8 bits are less, and a float32 copy
-        each = 8 if policy.model.dtype == torch.float32 else 12
+        bytes_per_weight = 8 if policy.model.dtype == torch.float32 else 12
         has_reference = any(
             phase.reference_kind == "frozen" for phase in config.phase_configs
         )
-        static = each * num_trained + (weights if has_reference else 0)
+        static = bytes_per_weight * num_trained + (weights if has_reference else 0)
         free = memory.free_bytes() - static
     return engine_sizes(
         config,

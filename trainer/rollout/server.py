@@ -294,8 +294,10 @@ class RolloutServer(ModelServer):
                 list(question.prompts), question.params, eos_ids=question.eos_ids
             )
 
-        found = self._in_turn(sampled)
-        return None if found is None else pack_answer(found, version=question.version)
+        results = self._in_turn(sampled)
+        return (
+            None if results is None else pack_answer(results, version=question.version)
+        )
 
     def server_close(self) -> None:
         self.holding.close()

@@ -272,14 +272,14 @@ class VllmServerEngine:
             self._check(*a_few(requests, params), self._on_slowed)
         eos_ids, count = self._policy.eos_ids, len(self._servers)
         shares = [requests[first::count] for first in range(count)]
-        found = in_parallel(
+        replies = in_parallel(
             [
                 partial(self._sample_share, server, share, params)
                 for server, share in zip(self._servers, shares, strict=True)
             ]
         )
         groups: list[tuple[Rollout, ...]] = [()] * len(requests)
-        for first, (share, sampled) in enumerate(zip(shares, found, strict=True)):
+        for first, (share, sampled) in enumerate(zip(shares, replies, strict=True)):
             groups[first::count] = as_groups(
                 share, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids
             )
@@ -515,9 +515,9 @@ class SharedEngine:
             assert self._engine is not None
             return self._engine.sample(everyones, params)
 
-        found = self._world.from_main(ask)
+        sampled_by_index = self._world.from_main(ask)
         first = sum(len(own) for own in asked[: self._world.rank])
-        return found[first : first + len(requests)]
+        return sampled_by_index[first : first + len(requests)]
 
     def sync_weights(self) -> None:
         self._policy.gather_whole()

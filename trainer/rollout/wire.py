@@ -151,9 +151,9 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
 def pack_answer(sampled: Sequence[Sampled], *, version: int) -> bytes:
     return pack(
         _ANSWER,
-        tokens=[token for each in sampled for token in each.token_ids],
-        logprobs=[value for each in sampled for value in each.logprobs],
-        lengths=[len(each.token_ids) for each in sampled],
+        tokens=[token for sample in sampled for token in sample.token_ids],
+        logprobs=[value for sample in sampled for value in sample.logprobs],
+        lengths=[len(sample.token_ids) for sample in sampled],
         version=version,
     )
 

@@ -289,7 +289,7 @@ def sample_kl(
         temperature=phase.config.logprob_temperature,
         max_tokens=state.budget.tokens,
     )
-    if reasons := [each for each in run.world.gather(reason) if each]:
+    if reasons := [text for text in run.world.gather(reason) if text]:
         torch.cuda.empty_cache()
         phase.kl_sample = None
         run.journal.warn(
@@ -323,14 +323,16 @@ def warn_of_sampling(run: Run) -> None:
     # another thread may sample ahead, and add to them meanwhile
     own = [run.slowed.pop(0) for _ in range(len(run.slowed))]
     slowdowns = run.world.gather(own)
-    values = [(each, rank) for rank, own in enumerate(slowdowns) for each in own]
+    values = [
+        (slowdown, rank) for rank, own in enumerate(slowdowns) for slowdown in own
+    ]
 
     def of(rank: int) -> str:
         return f" in process {rank}" if run.world.size > 1 else ""
 
-    halved = [each for each in values if each[0].code == "out_of_memory"]
+    halved = [value for value in values if value[0].code == "out_of_memory"]
     if halved:
-        slowed, rank = min(halved, key=lambda each: each[0].rows)
+        slowed, rank = min(halved, key=lambda value: value[0].rows)
         journal.warn(
             slowed.code,
             f"Out of memory while sampling{of(rank)} ({slowed.reason}), so at most "

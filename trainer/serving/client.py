@@ -37,13 +37,13 @@ def is_private(host: str) -> bool:
         ValueError: the name has no address.
     """
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ValueError(f"Cannot resolve {host}: {error.strerror}.") from None
-    addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in found]
+    addresses = [ipaddress.ip_address(str(entry[4][0])) for entry in infos]
     return all(
-        each.is_private and not each.is_link_local and not each.is_unspecified
-        for each in addresses
+        address.is_private and not address.is_link_local and not address.is_unspecified
+        for address in addresses
     )
 
 
@@ -156,11 +156,11 @@ def unpack(body: bytes, fields: Fields | None = None) -> dict[str, torch.Tensor]
         tensors: dict[str, torch.Tensor] = load(body)
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"The body is not a valid safetensors file: {error}") from None
-    found = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
-    if fields is not None and found != fields:
+    forms = {name: (tensor.dtype, tensor.dim()) for name, tensor in tensors.items()}
+    if fields is not None and forms != fields:
         raise ValueError(
             "The body must have tensors of these types and dimensions: "
-            f"{fields}; got {found}."
+            f"{fields}; got {forms}."
         )
     return tensors
 

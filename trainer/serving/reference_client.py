@@ -147,13 +147,13 @@ class ServerReference:
 
     def _check_reply(self, reply: bytes) -> None:
         try:
-            found = json.loads(reply)["fingerprint"]
+            fingerprint = json.loads(reply)["fingerprint"]
         except (ValueError, RecursionError, LookupError, TypeError):
             raise ValueError(
                 f"The server at {self._connection.url} is not a reference server. "
                 "Correct reference.url."
             ) from None
-        if found != self._fingerprint:
+        if fingerprint != self._fingerprint:
             raise ValueError(self._other_model())
 
     def add_logprobs(

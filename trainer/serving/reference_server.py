@@ -125,7 +125,7 @@ class Answerer:
         """
         model, length = self._model, question.input_ids.shape[1]
         size = max(1, self._max_tokens // length)
-        found = torch.zeros(len(question.places))
+        values = torch.zeros(len(question.places))
         row = question.places // length
         for first in range(0, len(question.input_ids), size):
             mine = ((row >= first) & (row < first + size)).nonzero().squeeze(1)
@@ -139,8 +139,8 @@ class Answerer:
                 temperature=question.temperature,
                 logit_map=model.logit_map,
             )
-            found[mine] = logprobs.float().cpu()
-        return found
+            values[mine] = logprobs.float().cpu()
+        return values
 
 
 def join(questions: Sequence[Question]) -> Question:

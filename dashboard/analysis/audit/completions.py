@@ -91,10 +91,10 @@ class Study:
     def features(self) -> list[Feature]:
         """Rank what decides the reward. Empty: too few steps, or no rewards."""
         counted = self._common_pieces()
-        known = self.vocabulary.pieces
-        names = ["length", "repetition", *(known[piece] for piece in counted)]
+        pieces = self.vocabulary.pieces
+        names = ["length", "repetition", *(pieces[piece] for piece in counted)]
         # The others are counted together, in a last column.
-        columns = np.full(len(known), len(counted))
+        columns = np.full(len(pieces), len(counted))
         columns[counted] = np.arange(len(counted))
         rewards, values = [np.empty(0)], [np.empty((0, len(names)))]
         means: dict[int, Array] = {}
@@ -106,24 +106,26 @@ class Study:
             if len(means) <= max(1, self.num_steps // 4):
                 early += own
             for group, measured in zip(self.groups[step], own, strict=True):
-                given = numbers(group.rewards)
-                has = np.isfinite(given)
+                rewards_of_group = numbers(group.rewards)
+                has = np.isfinite(rewards_of_group)
                 # Groups of ties do not tell what is paid.
-                if has.any() and np.ptp(given[has]) > 0:
-                    rewards.append(_centre(given[has]))
+                if has.any() and np.ptp(rewards_of_group[has]) > 0:
+                    rewards.append(_centre(rewards_of_group[has]))
                     values.append(_centre(measured[has]))
                     num_groups += 1
         if not early:
             return []
         reward, value = _scale(np.concatenate(rewards)), np.concatenate(values)
         bottom = np.sqrt((value**2).sum(axis=0) * (reward @ reward))
-        found = (value * reward[:, None]).sum(axis=0) / np.where(bottom, bottom, np.inf)
+        mean_by_piece = (value * reward[:, None]).sum(axis=0) / np.where(
+            bottom, bottom, np.inf
+        )
         spread = np.concatenate(early).std(axis=0)
         features = [
             Feature(
                 name=name,
-                correlation=float(found[index]),
-                low=_low(abs(float(found[index])), len(reward) - num_groups),
+                correlation=float(mean_by_piece[index]),
+                low=_low(abs(float(mean_by_piece[index])), len(reward) - num_groups),
                 change=change,
                 spread=float(spread[index]),
             )
@@ -143,13 +145,13 @@ class Study:
 def study(run: Run, *, seconds: float = SECONDS) -> Study:
     """Two queries, and one for each step within the time limit."""
     chosen = choose_steps(run)
-    found = Study(num_chosen=len(chosen.steps), num_between=chosen.num_between)
+    study_ = Study(num_chosen=len(chosen.steps), num_between=chosen.num_between)
     until = time.monotonic() + seconds
     for step in chosen.steps:
-        found.add(step, read_groups(run, step))
+        study_.add(step, read_groups(run, step))
         if time.monotonic() > until:
             break
-    return found
+    return study_
 
 
 def numbers(values: Sequence[float | int | None]) -> Array:
@@ -164,13 +166,13 @@ def repetition(texts: Iterable[Text]) -> float:
 
 def near_duplicates(groups: Iterable[SampledGroup]) -> float:
     """Measure the share of completions nearly like another one of their group."""
-    found = [near for group in groups for near in find_near_duplicates(group.texts)]
-    return float(np.mean(found)) if found else np.nan
+    pairs = [near for group in groups for near in find_near_duplicates(group.texts)]
+    return float(np.mean(pairs)) if pairs else np.nan
 
 
-def rising(found: dict[int, float]) -> Series:
-    steps = np.array(sorted(found), np.int64)
-    return Series.known(steps, np.array([found[step] for step in steps.tolist()]))
+def rising(values: dict[int, float]) -> Series:
+    steps = np.array(sorted(values), np.int64)
+    return Series.known(steps, np.array([values[step] for step in steps.tolist()]))
 
 
 def _measure(texts: Sequence[Text], columns: Indices, num: int) -> Array:

@@ -95,7 +95,7 @@ class Audit:
     @property
     def note(self) -> str:
         series = [f.signal.series for f in self.findings if f.signal.series]
-        return NOTE if any(has_clipped(each.values) for each in series) else ""
+        return NOTE if any(has_clipped(numbers.values) for numbers in series) else ""
 
 
 def audit(run: Run) -> Audit:
@@ -175,9 +175,11 @@ def draw_pairs(
     groups = Group.objects.current().filter(run=run)
     sides: list[dict[int, int]] = []
     for window in (before, after):
-        found = groups.filter(step__range=(window.first, window.last)).order_by("-step")
+        completion = groups.filter(step__range=(window.first, window.last)).order_by(
+            "-step"
+        )
         # Of a prompt that was sampled more often, the group of the earliest step.
-        sides.append(dict(found.values_list("prompt_index", "pk")[:MOST_GROUPS]))
+        sides.append(dict(completion.values_list("prompt_index", "pk")[:MOST_GROUPS]))
     shared = sorted(sides[0].keys() & sides[1].keys())
     if len(shared) < NUM_EXAMPLES:
         return None
@@ -207,8 +209,13 @@ def _deal(pairs: Iterable[tuple[Key, T]], chance: random.Random) -> list[T]:
     chance.shuffle(hands)
     for hand in hands:
         chance.shuffle(hand)
-    rounds = (each for turn in zip_longest(*hands) for each in turn)
-    return list(islice((each for each in rounds if each is not None), NUM_EXAMPLES))
+    rounds = (completion for turn in zip_longest(*hands) for completion in turn)
+    return list(
+        islice(
+            (completion for completion in rounds if completion is not None),
+            NUM_EXAMPLES,
+        )
+    )
 
 
 # Charts.

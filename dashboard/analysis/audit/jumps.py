@@ -104,12 +104,12 @@ def _locate(keyed: Keyed[Run]) -> int | None:
     run = keyed.value
     first = (run.fork_step or 0) + 1
     stride = max(1, (run.last_step - first) // MAX_WHOLE)
-    found = find_jump(_read_rewards(run, range(first, run.last_step + 1, stride)))
-    if found is None or stride == 1:
-        return found
+    jump = find_jump(_read_rewards(run, range(first, run.last_step + 1, stride)))
+    if jump is None or stride == 1:
+        return jump
     # Between the steps that were read, the windows are of neighbouring steps.
-    near = range(max(first, found - 2 * stride), found + 2 * stride)
-    return find_jump(_read_rewards(run, near)) or found
+    near = range(max(first, jump - 2 * stride), jump + 2 * stride)
+    return find_jump(_read_rewards(run, near)) or jump
 
 
 def explain_jump(run: Run, reward: Curve) -> Around | None:
@@ -192,24 +192,24 @@ class Around:
     @property
     def causes(self) -> list[RuleChange]:
         """Rules whose part is most of the change, as few as make up 80 % of it."""
-        total, found = 0.0, []
+        total, causes_found = 0.0, []
         for rule in self.rules:
             if not rule.part or rule.part * self.change.difference <= 0:
                 continue
-            found.append(rule)
+            causes_found.append(rule)
             total += rule.part
             if abs(total) >= 0.8 * abs(self.change.difference):
                 break
-        return found
+        return causes_found
 
     @property
     def jumping(self) -> list[MetricChange]:
         """By enough to be named beside the reward."""
         return [
-            one
-            for one in self.metrics
-            if one.is_jump
-            and abs(one.change.difference) >= NAMED * abs(one.change.before.mean)
+            metric
+            for metric in self.metrics
+            if metric.is_jump
+            and abs(metric.change.difference) >= NAMED * abs(metric.change.before.mean)
         ]
 
 
@@ -300,12 +300,12 @@ def _compare_rules(
         if (series := read.get(_score_of(rule))) is not None
     }
     parts = _compare_parts(run, change, scores)
-    found = [
+    changes = [
         RuleChange(rule=rule, before=before, after=after, part=parts.get(rule))
         for rule in dict.fromkeys([*scores, *parts])
         for before, after in [scores.get(rule, (None, None))]
     ]
-    return sorted(found, key=_size, reverse=True)
+    return sorted(changes, key=_size, reverse=True)
 
 
 def _size(rule: RuleChange) -> float:
@@ -353,7 +353,7 @@ def _weigh(
 
     Empty if the parts do not add up to the reward: weights are as they were reported.
     """
-    found = {}
+    weights = {}
     for rule, (before, after) in scores.items():
         if before is None or after is None:
             return {}
@@ -361,9 +361,9 @@ def _weigh(
             compositions.at(step).weights_at(step, [rule]).tolist()
             for step in (change.before.last, change.after.last)
         )
-        found[rule] = theirs * after - ours * before
-    rest = abs(change.difference - sum(found.values()))
-    return found if rest <= LEAST_PART * abs(change.difference) else {}
+        weights[rule] = theirs * after - ours * before
+    rest = abs(change.difference - sum(weights.values()))
+    return weights if rest <= LEAST_PART * abs(change.difference) else {}
 
 
 def _compare_held_out(run: Run, at: int) -> HeldOutChange | None:
@@ -408,12 +408,12 @@ def _phases(run: Run, first: int, last: int) -> Iterator[Moment]:
     except ValueError:  # a rule of it no longer exists
         return
     phases = config.phase_configs if config else ()
-    for one, other in pairwise(phases):
-        if first < other.first_step <= last:
+    for before, after in pairwise(phases):
+        if first < after.first_step <= last:
             yield Moment(
-                step=other.first_step,
-                title=f"Phase {other.name}",
-                settings=list(differences(one.config, other.config)),
+                step=after.first_step,
+                title=f"Phase {after.name}",
+                settings=list(differences(before.config, after.config)),
             )
     for phase in phases:
         begin, end = max(first, phase.first_step), min(last, phase.last_step)
@@ -443,8 +443,8 @@ def differences(one: RunConfig, other: RunConfig) -> Iterator[tuple[str, str, st
 
 
 def _title(key: str) -> str:
-    known = all_fields().get(key)
+    field = all_fields().get(key)
     parts = key.split(".")
-    if known is None and parts[0] == "rules" and parts[-1] == "weight":
+    if field is None and parts[0] == "rules" and parts[-1] == "weight":
         return f"Weight of {'.'.join(parts[1:-1])}"
-    return known.title if known else key
+    return field.title if field else key

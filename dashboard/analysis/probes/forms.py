@@ -93,8 +93,8 @@ class ChoiceForm(forms.Form):
         # A link may have only a run or a probe, which implies the source.
         implied = FROM_RUN if data.get("run") else PASTED
         implied = FROM_PROBE if data.get("probe") else implied
-        given = {name: data[name] for name in self.base_fields if name in data}
-        super().__init__({**given, "source": data.get("source") or implied})
+        values = {name: data[name] for name in self.base_fields if name in data}
+        super().__init__({**values, "source": data.get("source") or implied})
         versions, runs = list_versions(team), Run.objects.kept().filter(team=team)
         probes = team.probes.filter(checkpoint=None)
         self._offer("dataset", versions)

@@ -233,7 +233,7 @@ def config_of_model(
     Raises:
         ValueError: the settings contradict each other; one sentence for each.
     """
-    starter = next((each for each in starters if each.path == path), None)
+    starter = next((starter for starter in starters if starter.path == path), None)
     tree = starter.read_settings() if starter and starter.has_settings else {}
     tree["model"] = {**tree.get("model", {}), "path": path}
     for setting, text in fit_to_rows(write_texts(tree), version, path).texts.items():
@@ -243,8 +243,8 @@ def config_of_model(
         **tree.get("reward", {}),
         "recipe": recipe.model_dump(mode="json"),
     }
-    given = {name: value for name, value in rollout.items() if value is not None}
-    tree["rollout"] = {**tree.get("rollout", {}), **given}
+    values = {name: value for name, value in rollout.items() if value is not None}
+    tree["rollout"] = {**tree.get("rollout", {}), **values}
     return _checked(tree)
 
 

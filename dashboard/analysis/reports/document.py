@@ -99,12 +99,14 @@ def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -
     if block.pin is not None and not block.problem:
         pin = pins.get(block.pin)
         if pin is not None:
-            known = frozenset(
+            runs_known = frozenset(
                 Run.objects.kept()
                 .filter(team=team, pk__in=list(runs_of(pin.data)))
                 .values_list("pk", flat=True)
             )
-            return Shown(index=index, block=block, data=pin.data, pin=pin, known=known)
+            return Shown(
+                index=index, block=block, data=pin.data, pin=pin, known=runs_known
+            )
         return Shown(
             index=index,
             block=block,
@@ -116,8 +118,8 @@ def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -
         data = plain(read_data(team, block))
     except ValueError as error:
         return Shown(index=index, block=block, data={}, problem=str(error))
-    known = frozenset(runs_of(data))
-    return Shown(index=index, block=block, data=data, known=known)
+    runs_known = frozenset(runs_of(data))
+    return Shown(index=index, block=block, data=data, known=runs_known)
 
 
 # Names and dates of blocks, the same on pages and in files.

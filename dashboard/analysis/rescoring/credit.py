@@ -68,8 +68,8 @@ Values = list[float | None]
 
 def numbers(values: list[float | None]) -> Numbers:
     """Make an array. An infinity, which an external trainer may send, is no score."""
-    given = np.array([np.nan if v is None else v for v in values], np.float64)
-    return np.where(np.isfinite(given), given, np.nan)
+    scores = np.array([np.nan if v is None else v for v in values], np.float64)
+    return np.where(np.isfinite(scores), scores, np.nan)
 
 
 def ranks(values: Numbers) -> NDArray[np.int64]:
@@ -274,17 +274,17 @@ def _by_rule(
     groups: Sequence[Sequence[Score]], reward: RewardConfig
 ) -> list[list[Values]]:
     """List each group's scores that count by rule; last the length penalty."""
-    found = []
+    rows = []
     for group in groups:
         # At any step: their weights come later.
         parts = [parts_of(reward.recipe, score.rules, step=1) for score in group]
         rules = [
-            [each[rule.name].score for each in parts] for rule in reward.recipe.rules
+            [part[rule.name].score for part in parts] for rule in reward.recipe.rules
         ]
         if reward.overlong_buffer_tokens > 0:
             rules.append([score.rules.get(OVERLONG) for score in group])
-        found.append(rules)
-    return found
+        rows.append(rules)
+    return rows
 
 
 def _weights(reward: RewardConfig, *, step: int) -> list[float]:

@@ -108,8 +108,10 @@ def _diameters(counts: Any) -> list[float]:
     if not len(counts):
         return []
     share = np.sqrt(counts / counts.max())
-    found: list[float] = np.round(SMALLEST + (LARGEST - SMALLEST) * share, 1).tolist()
-    return found
+    diameters: list[float] = np.round(
+        SMALLEST + (LARGEST - SMALLEST) * share, 1
+    ).tolist()
+    return diameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,9 @@ def draw_means(completions: Records) -> Curve:
 
 
 def _means(values: Numbers, where: Any, count: int) -> Numbers:
-    known = ~np.isnan(values)
-    sums = np.bincount(where[known], weights=values[known], minlength=count)
-    counts = np.bincount(where[known], minlength=count)
+    is_known = ~np.isnan(values)
+    sums = np.bincount(where[is_known], weights=values[is_known], minlength=count)
+    counts = np.bincount(where[is_known], minlength=count)
     means: Numbers = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     return means
 
@@ -198,11 +200,11 @@ def _rows_of(
     old = unpack(bytes(step.old_scores), SCORE).reshape(shape)
     new = unpack(bytes(step.scores), SCORE).reshape(shape)
     signals = np.repeat(np.arange(len(groups)), groups["num_completions"])
-    for index, each in enumerate(completions):
+    for index, completion in enumerate(completions):
         group = groups[signals[index]]
         row: dict[str, Any] = {"run_id": rescoring.run_id}
         for name in COLUMNS[1:10]:
-            row[name] = _value(each[RENAMED.get(name, name)])
+            row[name] = _value(completion[RENAMED.get(name, name)])
         for name in ("old_rank", "new_rank"):
             row[name] = row[name] or None
         row["old_signal"] = SIGNALS[group["old_signal"]]
@@ -217,6 +219,6 @@ def _rows_of(
 
 
 def _value(value: Any) -> Any:
-    found = value.item()
-    is_none = isinstance(found, float) and not math.isfinite(found)
-    return None if is_none else found
+    number = value.item()
+    is_none = isinstance(number, float) and not math.isfinite(number)
+    return None if is_none else number

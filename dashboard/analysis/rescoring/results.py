@@ -220,8 +220,8 @@ def mean_ranks(values: Numbers) -> Numbers:
 
 
 def _both(old: Numbers, new: Numbers) -> Bools:
-    known: Bools = ~(np.isnan(old) | np.isnan(new))
-    return known
+    is_known: Bools = ~(np.isnan(old) | np.isnan(new))
+    return is_known
 
 
 def _mean(values: Numbers) -> float | None:

@@ -315,17 +315,17 @@ def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
 @transaction.atomic
 def delete_rescoring(*, rescoring: Rescoring, user: User | None) -> None:
     """Permanent. UserError if it has not ended."""
-    for found in (
+    for locked in (
         Rescoring.objects.select_for_update(of=("self",))
         .select_related("job")
         .filter(pk=rescoring.pk)
     ):
-        if found.is_open:
+        if locked.is_open:
             raise UserError(
-                "rescoring.not_ended", f"{found} is {found.state}. Stop it first."
+                "rescoring.not_ended", f"{locked} is {locked.state}. Stop it first."
             )
-        record(found.team, user, "rescoring.deleted", found)
-        found.delete()
+        record(locked.team, user, "rescoring.deleted", locked)
+        locked.delete()
 
 
 # Purging.
@@ -374,7 +374,7 @@ def list_rescorings(team: Team, run: Run | None) -> QuerySet[Rescoring]:
 
 def list_failures(rescoring: Rescoring) -> list[Failure]:
     """List the first of those that are kept; one query."""
-    found: list[Failure] = []
+    failed: list[Failure] = []
     kept = (
         rescoring.scored.filter(num_failures__gt=0)
         .order_by("step")
@@ -382,7 +382,7 @@ def list_failures(rescoring: Rescoring) -> list[Failure]:
         .iterator(chunk_size=MAX_FAILURES)
     )
     for step, failures in kept:
-        found += [Failure(step=step, **failure) for failure in failures]
-        if len(found) >= MAX_FAILURES:
+        failed += [Failure(step=step, **failure) for failure in failures]
+        if len(failed) >= MAX_FAILURES:
             break
-    return found[:MAX_FAILURES]
+    return failed[:MAX_FAILURES]

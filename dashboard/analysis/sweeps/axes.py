@@ -75,21 +75,21 @@ class SweptSetting:
 
 def swept_settings(runs: Sequence[Run]) -> list[SweptSetting]:
     """List the settings that differ, but for the seed; twins are one."""
-    found: dict[tuple[int, ...], list[Setting]] = {}
+    settings_by_values: dict[tuple[int, ...], list[Setting]] = {}
     for setting in compare_settings(runs):
         if setting.differs and setting.key not in NOT_SWEPT:
             first = [setting.values.index(value) for value in setting.values]
-            found.setdefault(tuple(first), []).append(setting)
-    return [_swept(twins) for twins in found.values()]
+            settings_by_values.setdefault(tuple(first), []).append(setting)
+    return [_swept(twins) for twins in settings_by_values.values()]
 
 
 def _swept(twins: Sequence[Setting]) -> SweptSetting:
     # Of equal settings, a number is preferred to a name.
-    ranked = sorted(twins, key=lambda one: _numbers(one) is None)
+    ranked = sorted(twins, key=lambda setting: _numbers(setting) is None)
     chosen = ranked[0]
     return SweptSetting(
         key=chosen.key,
-        aliases=[one.key for one in ranked[1:]],
+        aliases=[setting.key for setting in ranked[1:]],
         texts=[ABSENT if text is None else text for text in chosen.values],
         numbers=_numbers(chosen),
     )
@@ -97,11 +97,11 @@ def _swept(twins: Sequence[Setting]) -> SweptSetting:
 
 def _numbers(setting: Setting) -> list[float] | None:
     try:
-        found = [float(text) for text in setting.values if text is not None]
+        numbers = [float(text) for text in setting.values if text is not None]
     except ValueError:
         return None
-    whole = len(found) == len(setting.values) and all(map(math.isfinite, found))
-    return found if whole else None
+    whole = len(numbers) == len(setting.values) and all(map(math.isfinite, numbers))
+    return numbers if whole else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ def design(settings: Sequence[SweptSetting], num_runs: int) -> Design:
         return Design(columns=[], problem="No setting is chosen.")
     needed = 0
     for is_straight in (False, True):
-        columns = [one.columns(is_straight=is_straight) for one in settings]
+        columns = [setting.columns(is_straight=is_straight) for setting in settings]
         needed = degrees(columns) + 1 + MIN_FREE
         if num_runs >= needed:
             return Design(columns=columns, is_straight=is_straight)
@@ -132,8 +132,8 @@ def design(settings: Sequence[SweptSetting], num_runs: int) -> Design:
 
 def confounded(settings: Sequence[SweptSetting]) -> list[tuple[str, str]]:
     """Pairs of settings of which one determines the other."""
-    columns = [one.columns() for one in settings]
-    single = [degrees([each]) for each in columns]
+    columns = [setting.columns() for setting in settings]
+    single = [degrees([column]) for column in columns]
     return [
         (settings[i].key, settings[j].key)
         for i in range(len(settings))
@@ -226,7 +226,7 @@ def read_ranges(
 ) -> tuple[list[AxisRange], str]:
     """Read the last range of each axis, and a message on an invalid one."""
     keys = {axis.key for axis in axes}
-    found: dict[str, AxisRange] = {}
+    ranges_by_key: dict[str, AxisRange] = {}
     for word in words:
         match = RANGE.fullmatch(word)
         if match is None:
@@ -237,9 +237,9 @@ def read_ranges(
         key, low, high = match[1], float(match[2]), float(match[3])
         if key not in keys:
             return [], f"These runs do not differ in {key!r}. All runs are shown."
-        found.pop(key, None)
-        found[key] = AxisRange(key=key, low=min(low, high), high=max(low, high))
-    return list(found.values()), ""
+        ranges_by_key.pop(key, None)
+        ranges_by_key[key] = AxisRange(key=key, low=min(low, high), high=max(low, high))
+    return list(ranges_by_key.values()), ""
 
 
 def in_ranges(
@@ -248,13 +248,13 @@ def in_ranges(
     """Tell for each run whether it is in the ranges."""
     inside = np.ones(num_runs, dtype=bool)
     by_key = {axis.key: axis for axis in axes}
-    for one in kept:
-        axis = by_key[one.key]
+    for axis_range in kept:
+        axis = by_key[axis_range.key]
         heights = axis.heights
         with np.errstate(invalid="ignore", divide="ignore"):
-            low, high = axis.height_of(np.array([one.low, one.high]))
+            low, high = axis.height_of(np.array([axis_range.low, axis_range.high]))
         # A logarithm has no value at or below 0, so such an end lies below all values.
         low = -np.inf if np.isnan(low) else low
         inside &= (heights >= low - SLACK) & (heights <= high + SLACK)
-    found: list[bool] = inside.tolist()
-    return found
+    are_inside: list[bool] = inside.tolist()
+    return are_inside

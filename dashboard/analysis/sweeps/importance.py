@@ -98,7 +98,7 @@ def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
     fitted = whole.T @ centred  # the fit, by the coordinates of the columns' space
     residual = max(float(centred @ centred - fitted @ fitted), 0.0)
     subsets = _subsets(settings, whole)
-    found = _shares(subsets, p, fitted[:, None], np.array([residual]), free)
+    shares = _shares(subsets, p, fitted[:, None], np.array([residual]), free)
     # Draws: fits [df, NUM_DRAWS] and residual sums of squares [NUM_DRAWS].
     rng = np.random.default_rng(0)  # the same result on each request
     explained = float(fitted @ fitted)
@@ -115,7 +115,7 @@ def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
     ends = np.percentile(drawn, INTERVAL, axis=1).clip(min=0)
     all_shares = [
         Share(value=float(value), low=float(low), high=float(high))
-        for value, low, high in zip(found[:, 0], *ends, strict=True)
+        for value, low, high in zip(shares[:, 0], *ends, strict=True)
     ]
     return Importance(shares=all_shares[:p], rest=all_shares[p], num_runs=n)
 
@@ -129,11 +129,11 @@ def _basis(columns: Numbers) -> Numbers:
 
 def _subsets(settings: Sequence[Numbers], whole: Numbers) -> list[Numbers]:
     """List each subset's basis by the bits of its index, in coordinates of `whole`."""
-    found = [np.zeros((whole.shape[1], 0))]
+    bases = [np.zeros((whole.shape[1], 0))]
     for bits in range(1, 1 << len(settings)):
         chosen = [s for j, s in enumerate(settings) if bits >> j & 1]
-        found.append(whole.T @ _basis(np.concatenate(chosen, axis=1)))
-    return found
+        bases.append(whole.T @ _basis(np.concatenate(chosen, axis=1)))
+    return bases
 
 
 def _shares(
@@ -167,15 +167,15 @@ def read_outcomes(
 
     Evaluations count for the tail if their steps are in it.
     """
-    found: dict[int, float | None] = {}
+    outcomes: dict[int, float | None] = {}
     tails = {
         run.pk: Buckets(first=run.last_step - math.ceil(run.last_step / TAIL_SHARE) + 1)
         for run in runs
     }
     if kind == LAST:
-        found = {run.pk: run.summary.get("last", {}).get(metric) for run in runs}
+        outcomes = {run.pk: run.summary.get("last", {}).get(metric) for run in runs}
     elif kind in EXTREMES:
-        found = dict(
+        outcomes = dict(
             MetricSummary.objects.filter(run__in=runs, name=metric).values_list(
                 "run_id", EXTREMES[kind]
             )
@@ -184,12 +184,12 @@ def read_outcomes(
         for pk, metrics in read_evaluated(runs, [metric]).items():
             series = metrics.get(metric, NONE)
             tail = clip_all(series.values[series.steps >= tails[pk].first])
-            found[pk] = float(tail.mean()) if len(tail) else None
+            outcomes[pk] = float(tail.mean()) if len(tail) else None
     else:
-        found |= read_means(runs, metric, tails)
+        outcomes |= read_means(runs, metric, tails)
     return {
         run.pk: clip(value)
-        if (value := found.get(run.pk)) is not None and math.isfinite(value)
+        if (value := outcomes.get(run.pk)) is not None and math.isfinite(value)
         else None
         for run in runs
     }

@@ -97,20 +97,20 @@ def read_sweep(
 ) -> SweepSummary:
     """`x`: the setting of the scatter; `without`: settings that are left aside."""
     every = swept_settings(runs)
-    chosen = [one for one in every if one.key not in without][:MAX_SETTINGS]
+    chosen = [setting for setting in every if setting.key not in without][:MAX_SETTINGS]
     values = np.array([outcomes[run.pk] for run in runs], dtype=np.float64)
     measured = np.isfinite(values)
-    axes = [Axis.of(one) for one in chosen]
+    axes = [Axis.of(setting) for setting in chosen]
     if measured.any():
         axes.append(Axis(key=OUTCOME, positions=values))
     kept, problem = read_ranges(keep, axes)
     shown = in_ranges(axes, kept, len(runs))
     weighed = _measure_importance(
-        runs, outcomes, {key for one in chosen for key in one.names}
+        runs, outcomes, {key for axis in chosen for key in axis.names}
     )
     # The setting that was asked for, else the one that weighs most.
     keys = [setting.key for setting in chosen]
-    heaviest = [one.setting.key for one in weighed.weights if one.setting]
+    heaviest = [weight.setting.key for weight in weighed.weights if weight.setting]
     scattered = next(iter([key for key in (x, *heaviest) if key in keys] or keys), "")
     return SweepSummary(
         settings=chosen,
@@ -146,7 +146,7 @@ def _lines(
             )
             for i, run in enumerate(runs)
         ],
-        key=lambda one: (one.outcome is None, -(one.outcome or 0)),
+        key=lambda row: (row.outcome is None, -(row.outcome or 0)),
     )
 
 
@@ -156,7 +156,7 @@ def _measure_importance(
     """Use the runs that have an outcome, and the settings in which those differ."""
     measured = [run for run in runs if outcomes[run.pk] is not None]
     differing = swept_settings(measured) if measured else []
-    settings = [one for one in differing if not keys.isdisjoint(one.names)]
+    settings = [axis for axis in differing if not keys.isdisjoint(axis.names)]
     if not settings:
         return SettingImportance(
             problem="These runs differ in none of the shown settings."
@@ -169,15 +169,15 @@ def _measure_importance(
         return SettingImportance(
             problem="All runs have the same outcome, so no setting explains it."
         )
-    found = weigh(plan.columns, outcome)
+    weighed = weigh(plan.columns, outcome)
     weights = [
         ImportanceRow(setting=setting, share=share)
-        for setting, share in zip(settings, found.shares, strict=True)
+        for setting, share in zip(settings, weighed.shares, strict=True)
     ]
     return SettingImportance(
-        weights=sorted(weights, key=lambda one: -one.share.value),
-        rest=ImportanceRow(setting=None, share=found.rest),
-        num_runs=found.num_runs,
+        weights=sorted(weights, key=lambda weight: -weight.share.value),
+        rest=ImportanceRow(setting=None, share=weighed.rest),
+        num_runs=weighed.num_runs,
         is_straight=plan.is_straight,
         together=confounded(settings),
     )
@@ -195,19 +195,19 @@ def _figures(
 ) -> dict[str, Any]:
     if len(axes) < 2 or not np.isfinite(values).any():
         return {}
-    found = {"parallel": figures.parallel(runs, axes, shown)}
-    found["scatter"] = figures.scatter(
+    drawings = {"parallel": figures.parallel(runs, axes, shown)}
+    drawings["scatter"] = figures.scatter(
         runs,
         next((axis for axis in axes if axis.key == scattered), axes[0]),
         values.tolist(),
         title=title,
     )
     if weighed.rest is not None:
-        found["importance"] = figures.bars(
-            [one.setting.key for one in weighed.weights if one.setting],
-            [one.share for one in (*weighed.weights, weighed.rest)],
+        drawings["importance"] = figures.bars(
+            [weight.setting.key for weight in weighed.weights if weight.setting],
+            [weight.share for weight in (*weighed.weights, weighed.rest)],
         )
-    return found
+    return drawings
 
 
 class SweepForm(FilterForm):

@@ -149,12 +149,14 @@ def _indices_of(
     starts = np.cumsum(group_sizes, dtype=np.int64) - group_sizes
     rows = {group_id: row for row, group_id in enumerate(group_ids.tolist())}
     by_label: dict[tuple[str, str], set[int]] = {}
-    for one in labels:
-        row = rows.get(one.group_id)
+    for text_label in labels:
+        row = rows.get(text_label.group_id)
         if row is None:
             continue
         start, size = int(starts[row]), int(group_sizes[row])
-        positions = range(size) if one.position is None else [one.position]
-        indices = by_label.setdefault(one.label, set())
+        positions = (
+            range(size) if text_label.position is None else [text_label.position]
+        )
+        indices = by_label.setdefault(text_label.label, set())
         indices.update(start + position for position in positions if position < size)
     return {label: np.array(sorted(indices)) for label, indices in by_label.items()}

@@ -220,7 +220,7 @@ def read_parts(column: str, parts: Sequence[tuple[int, int, int]]) -> dict[int, 
     return {
         number - 1: part
         for number, part in fetch_packed(
-            query, [list(each) for each in zip(*parts, strict=True)]
+            query, [list(part) for part in zip(*parts, strict=True)]
         )
     }
 
@@ -246,11 +246,11 @@ def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Colu
             if i in columns
         }
 
-    known = column_cache.get(made, read)
-    if len(known) < len(made):
+    column = column_cache.get(made, read)
+    if len(column) < len(made):
         raise BlocksChanged
     return [
-        known[ColumnKey(block.key, name, rule)]
+        column[ColumnKey(block.key, name, rule)]
         if block.key
         else _own(block, name, rule)
         for block in blocks

@@ -215,16 +215,20 @@ def filter_candidates(
 
     Rare trigrams first; the others only if many candidates are left and time allows.
     """
-    signed = [each for each in selections if each.block.num_bits]
-    hashes = [[needed_trigrams(n) for n in each] for each in query.needles]
-    needed = [np.unique(np.concatenate([*each, NO_HASHES])) for each in hashes]
-    if not signed or any(not len(each) for each in needed):
+    signed = [selection for selection in selections if selection.block.num_bits]
+    hashes = [
+        [needed_trigrams(n) for n in alternative] for alternative in query.needles
+    ]
+    needed = [np.unique(np.concatenate([*parts, NO_HASHES])) for parts in hashes]
+    if not signed or any(not len(hashes_needed) for hashes_needed in needed):
         return list(selections)
     rarest = _rarest_first(signed[-1], needed)
-    candidates = _narrow_by_trigrams(selections, [each[:AT_ONCE] for each in rarest])
+    candidates = _narrow_by_trigrams(
+        selections, [hashes[:AT_ONCE] for hashes in rarest]
+    )
     if len(rarest) == 1:
         for first in range(AT_ONCE, min(len(rarest[0]), MOST_NEEDED), AT_ONCE):
-            are_few = sum(each.count for each in candidates) <= FEW
+            are_few = sum(candidate.count for candidate in candidates) <= FEW
             if are_few or time.monotonic() >= until:
                 break
             candidates = _narrow_by_trigrams(
@@ -251,27 +255,33 @@ def _narrow_by_trigrams(
     selections: Sequence[Selection], alternatives: Sequence[Codes]
 ) -> list[Selection]:
     """Completions with all trigrams of an alternative."""
-    signed = [each for each in selections if each.block.num_bits]
+    signed = [selection for selection in selections if selection.block.num_bits]
     rows = [
         (place, alternative, row)
-        for place, each in enumerate(signed)
+        for place, selection in enumerate(signed)
         for alternative, hashes in enumerate(alternatives)
-        for row in np.unique(rows_of(hashes, each.block.num_bits)).tolist()
+        for row in np.unique(rows_of(hashes, selection.block.num_bits)).tolist()
     ]
     bits = _read_rows(signed, [(place, row) for place, _, row in rows])
     joined: dict[int, dict[int, Column]] = {place: {} for place in range(len(signed))}
-    for (place, alternative, _), each in zip(rows, bits, strict=True):
+    for (place, alternative, _), row_bits in zip(rows, bits, strict=True):
         rows_ = joined[place].get(alternative)
-        joined[place][alternative] = each if rows_ is None else rows_ & each
+        joined[place][alternative] = row_bits if rows_ is None else rows_ & row_bits
     masks = {
-        id(each.block): _unpack(each, list(joined[place].values()))
-        for place, each in enumerate(signed)
+        id(selection.block): _unpack(selection, list(joined[place].values()))
+        for place, selection in enumerate(signed)
     }
     narrowed = [
-        each.narrow(masks[id(each.block)]) if each.block.num_bits else each
-        for each in selections
+        selection.narrow(masks[id(selection.block)])
+        if selection.block.num_bits
+        else selection
+        for selection in selections
     ]
-    return [each for each in narrowed if each.mask is None or each.mask.any()]
+    return [
+        selection
+        for selection in narrowed
+        if selection.mask is None or selection.mask.any()
+    ]
 
 
 NO_HASHES = np.empty(0, np.uint64)
@@ -351,7 +361,9 @@ def selections_of(locations: Locations) -> list[Selection]:
         selections.append(
             Selection(block=block, low=0, high=block.num_completions, mask=mask)
         )
-    return sorted(selections, key=lambda each: int(each.block.steps["step"][0]))
+    return sorted(
+        selections, key=lambda selection: int(selection.block.steps["step"][0])
+    )
 
 
 def _match(batch: Locations, query: TextFilter) -> Column | None:

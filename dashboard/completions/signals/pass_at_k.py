@@ -47,19 +47,25 @@ def read_passes(
         (s.index, _scored(unpack(s.columns[0], PASSES)), unpack(s.columns[1], MAJORITY))
         for s in stretches
     ]
-    known = [(index, each, votes) for index, each, votes in groups if len(each)]
+    groups_scored = [
+        (index, records, votes) for index, records, votes in groups if len(records)
+    ]
     max_k = min(
-        max((int(each["num_scored"].max()) for _, each, _ in known), default=0), MAX_K
+        max(
+            (int(records["num_scored"].max()) for _, records, _ in groups_scored),
+            default=0,
+        ),
+        MAX_K,
     )
-    tables = [pass_shares(each, max_k=max_k) for _, each, _ in known]
-    votes = [vote_shares(each, max_k=max_k) for _, _, each in known]
-    has_votes = any(np.isfinite(each).any() for each in votes)
+    tables = [pass_shares(records, max_k=max_k) for _, records, _ in groups_scored]
+    votes = [vote_shares(votes, max_k=max_k) for _, _, votes in groups_scored]
+    has_votes = any(np.isfinite(shares).any() for shares in votes)
     older = StepRollup.objects.filter(run=run, superseded_by=None, majorities=b"")
     return {
         "num_older": older.exclude(groups=b"").count(),
         "columns": [
-            {**span.column(index), "num_groups": len(each)}
-            for index, each, _ in known
+            {**span.column(index), "num_groups": len(records)}
+            for index, records, _ in groups_scored
             if span
         ],
         "shares": _by_k(tables, max_k),

@@ -189,9 +189,9 @@ def count_bins(values: Numbers) -> Records:
     """Count the values in each bin, by rising bin."""
     numbers = np.searchsorted(EDGES, np.abs(values) * SLACK, side="right") + 1
     signed = np.where(values == 0, 0, np.sign(values) * numbers).astype(np.int64)
-    found, counts = np.unique(signed, return_counts=True)
-    bins = np.empty(len(found), BIN)
-    bins["bin"], bins["count"] = found, counts
+    values_found, counts = np.unique(signed, return_counts=True)
+    bins = np.empty(len(values_found), BIN)
+    bins["bin"], bins["count"] = values_found, counts
     return bins
 
 
@@ -265,12 +265,12 @@ def read_groups(
     run_id: int, *, step: int, attempt: int, before_seq: int | None = None
 ) -> list[StepGroup]:
     """Read groups of one attempt of the run, in the order they came; two queries."""
-    found = Group.objects.filter(run_id=run_id, step=step, attempt=attempt)
+    groups = Group.objects.filter(run_id=run_id, step=step, attempt=attempt)
     if before_seq is not None:
-        found = found.filter(seq__lt=before_seq)
+        groups = groups.filter(seq__lt=before_seq)
     return [
         from_row(row)
-        for row in found.defer("prompt", "answer")
+        for row in groups.defer("prompt", "answer")
         .order_by("seq")
         .prefetch_related("packed_completions")
     ]

@@ -86,7 +86,7 @@ def find_choices(hub: Hub, link: HubLink) -> HubContents:
     revision = link.revision or MAIN
     commit = hub.find(link.dataset, revision)
     files = single_files(commit, revision)
-    named = next((one for one in files if one.name == link.part.strip("/")), None)
+    named = next((file for file in files if file.name == link.part.strip("/")), None)
     splits, unread = ([], "") if named else splits_of_card(commit, revision)
     if (unread or not splits) and not (named or link.revision):
         # Splits that the hub made of it, where it has.

@@ -156,8 +156,8 @@ def clip(value: float) -> float:
 
 def clip_all(values: ArrayLike) -> NDArray[np.float64]:
     """Clip values as `clip` does."""
-    given = np.asarray(values, np.float64)
-    return np.where(np.isfinite(given), np.clip(given, -LARGEST, LARGEST), np.nan)
+    numbers = np.asarray(values, np.float64)
+    return np.where(np.isfinite(numbers), np.clip(numbers, -LARGEST, LARGEST), np.nan)
 
 
 def has_clipped(values: ArrayLike) -> bool:
@@ -192,25 +192,25 @@ class ChartFeatures:
 def features_of(config: RunConfig) -> ChartFeatures:
     """Read features of all phases: a chart is there if one of them fills it."""
     configs = [phase.config for phase in config.phase_configs]
-    rules = [rule for one in configs for rule in one.reward.recipe.rules]
+    rules = [rule for config in configs for rule in config.reward.recipe.rules]
     moving = [rule.name for rule in rules if rule.schedule]
-    evaluated = [one for one in configs if one.evaluation.every_steps > 0]
-    own = [MAIN_SET for one in evaluated if one.data.num_eval_rows > 0]
-    further = [name for one in evaluated for name in one.evaluation.sets]
+    evaluated = [config for config in configs if config.evaluation.every_steps > 0]
+    own = [MAIN_SET for config in evaluated if config.data.num_eval_rows > 0]
+    further = [name for config in evaluated for name in config.evaluation.sets]
     return ChartFeatures(
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         scheduled=tuple(dict.fromkeys(moving)),
         eval_sets=tuple(dict.fromkeys([*own, *further])),
-        has_reference=any(one.has_reference for one in configs),
-        samples_kl=any(one.samples_kl for one in configs),
-        has_dual_clip=any(one.loss.dual_clip is not None for one in configs),
-        has_penalty=any(one.reward.overlong_buffer_tokens > 0 for one in configs),
+        has_reference=any(config.has_reference for config in configs),
+        samples_kl=any(config.samples_kl for config in configs),
+        has_dual_clip=any(config.loss.dual_clip is not None for config in configs),
+        has_penalty=any(config.reward.overlong_buffer_tokens > 0 for config in configs),
         limits=_limits(configs),
     )
 
 
 def _limits(configs: Sequence[RunConfig]) -> tuple[float, float] | None:
-    if any(one.loss.kl_in == "reward" for one in configs):
+    if any(config.loss.kl_in == "reward" for config in configs):
         return None  # what is subtracted has no bound
     lows, highs = zip(*map(_limits_of, configs), strict=True)
     low, high = min(lows), max(highs)

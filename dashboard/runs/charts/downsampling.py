@@ -127,9 +127,9 @@ def add_steps(
     rows: Sequence[Sequence[float | None]],
 ) -> None:
     """Steps that follow those before; `rows[i]` are the values of `steps[i]`."""
-    found = list(_summarize(names, steps, rows))
-    if found:
-        columns = [list(column) for column in zip(*found, strict=True)]
+    summaries = list(_summarize(names, steps, rows))
+    if summaries:
+        columns = [list(column) for column in zip(*summaries, strict=True)]
         with connection.cursor() as cursor:
             cursor.execute(ADD, [run_id, *columns])
 

@@ -161,7 +161,7 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
     """Draw the mean alone; several sets have a line each."""
     sets = features.eval_sets
     only = sets[0] if len(sets) == 1 else ""
-    each = go.Scatter(
+    trace = go.Scatter(
         name="" if only else None,  # a single line needs no legend
         mode="lines+markers",
         marker={"size": 5},
@@ -176,7 +176,7 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
     return chart(
         f"eval/{only or '…'}/mean",
         "Shaded: 95 % confidence interval",
-        [each],
+        [trace],
         title="Held-out reward",
         y="reward",
     )
@@ -184,7 +184,7 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
 
 def _evaluation(name: str, pattern: str) -> Chart:
     """Draw a set's scores; the title names the set, so the legend need not."""
-    each = go.Scatter(
+    trace = go.Scatter(
         mode="lines+markers",
         marker={"size": 5},
         hovertemplate=hover(""),
@@ -198,7 +198,7 @@ def _evaluation(name: str, pattern: str) -> Chart:
     return chart(
         f"eval/{name}/…",
         "Held-out prompts; shaded: 95 % confidence interval",
-        [each],
+        [trace],
         title="Held-out scores" if name == MAIN_SET else f"Held-out scores: {name}",
         y="score",
     )
@@ -243,30 +243,31 @@ def shown_metrics(features: ChartFeatures) -> frozenset[str]:
     return AXES.union(*map(metrics_of, overview_charts(features)))
 
 
-def metrics_of(one: Chart) -> set[str]:
-    metas = [trace["meta"] for trace in one.figure["data"]]
+def metrics_of(chart: Chart) -> set[str]:
+    metas = [trace["meta"] for trace in chart.figure["data"]]
     return {
         metric
-        for each in [
+        for terms in [
             meta.get(part, []) for meta in metas for part in ("terms", "otherwise")
         ]
-        for metric, _ in each
+        for metric, _ in terms
     }
 
 
-def is_measured(one: Chart, names: Iterable[str]) -> bool:
+def is_measured(chart: Chart, names: Iterable[str]) -> bool:
     """Tell whether one of these metrics is drawn in it."""
-    each = [trace["meta"].get("each") for trace in one.figure["data"]]
-    terms = metrics_of(one)
+    names_drawn = [trace["meta"].get("each") for trace in chart.figure["data"]]
+    terms = metrics_of(chart)
     return any(
-        name in terms or any(family and re.search(family, name) for family in each)
+        name in terms
+        or any(family and re.search(family, name) for family in names_drawn)
         for name in names
     )
 
 
-def group_of_chart(one: Chart) -> str:
+def group_of_chart(chart: Chart) -> str:
     """Find the group of its metrics, in the order of the registry."""
-    names = metrics_of(one) or {one.name.replace("…", "mean")}
+    names = metrics_of(chart) or {chart.name.replace("…", "mean")}
     return group_of(min(names, key=rank_of))
 
 
@@ -286,9 +287,9 @@ def features_of_run(run: Run, config: RunConfig | None = None) -> ChartFeatures:
     return replace(features, has_percentiles=has_percentiles)
 
 
-def is_filled(one: Chart, run: Run) -> bool:
+def is_filled(chart: Chart, run: Run) -> bool:
     """Tell whether a chart is shown; of an imported run, only one that has values."""
-    return not run.is_imported or bool(set(run.metric_names) & metrics_of(one))
+    return not run.is_imported or bool(set(run.metric_names) & metrics_of(chart))
 
 
 def _features_of_import(run: Run) -> ChartFeatures:
@@ -347,7 +348,7 @@ def pin_metric(team: Team, name: str, *, is_pinned: bool) -> list[str]:
         )
     PinnedMetrics.objects.get_or_create(team=team)
     pinned = PinnedMetrics.objects.select_for_update().get(team=team)
-    others = [known for known in pinned.names if known != name]
+    others = [pinned_name for pinned_name in pinned.names if pinned_name != name]
     if is_pinned and len(others) >= MAX_PINNED:
         raise ValueError(
             f"{MAX_PINNED} metrics are pinned already. Unpin one of them first."

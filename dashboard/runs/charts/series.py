@@ -490,15 +490,15 @@ def carried_to(run: Run, step: int) -> dict[str, float]:
         return {}
     time, values = at
     named = run.name_values(values)
-    found = {name: v for name in AXES if (v := named.get(name)) is not None}
+    axes = {name: v for name in AXES if (v := named.get(name)) is not None}
     if run.fork_step is None or SECONDS in carried:
         clock = [
             (n, moment.timestamp())
             for n, moment in history.values_list("step", "time")[:2]
         ]
         begin = begin_of(clock, fork_step=run.fork_step, carried=carried)
-        found[SECONDS] = round(time.timestamp() - begin, 3)
-    return found
+        axes[SECONDS] = round(time.timestamp() - begin, 3)
+    return axes
 
 
 def totals_of(carried: dict[str, Any] | None) -> dict[str, float]:

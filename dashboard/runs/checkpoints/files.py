@@ -115,15 +115,15 @@ class CheckpointStore:
 
     def names(self) -> set[str]:
         """List the names of all checkpoints with files."""
-        found: set[str] = set()
+        names_kept: set[str] = set()
         for folder in (self.own, self.kept):
             if folder.is_dir():
-                found |= {path.name for path in folder.glob("step-*")}
-                found |= {
+                names_kept |= {path.name for path in folder.glob("step-*")}
+                names_kept |= {
                     path.name.removeprefix("superseded-").rpartition("-")[0]
                     for path in folder.glob("superseded-step-*")
                 }
-        return found
+        return names_kept
 
     def kept_names(self) -> set[str]:
         return {path.name for path in self.kept.glob("step-*")}

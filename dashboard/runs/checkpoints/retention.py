@@ -99,12 +99,12 @@ def choose_best_by(*, run: Run, metric: str, user: User, base: str = "") -> None
     """
     held = _lock(run.pk)
     refuse_locked(held)
-    known = {"", NOTHING, *list_checkpoints(held).choices}
-    if metric not in known:
+    allowed = {"", NOTHING, *list_checkpoints(held).choices}
+    if metric not in allowed:
         raise UserError(
             "checkpoints.unknown_metric",
             f"No checkpoint of this run has the metric {metric[:60]!r}. Choose one of "
-            f"{', '.join(sorted(known - {''}))}.",
+            f"{', '.join(sorted(allowed - {''}))}.",
         )
     before = held.best_by
     if not find_changes({"metric": before}, {"metric": metric}, base):

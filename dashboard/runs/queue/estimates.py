@@ -83,12 +83,12 @@ def past_step_seconds(shapes: Collection[Shape]) -> dict[Shape, float]:
     """Take the median of past runs' latest steps, by shape; one query, or none."""
     if not shapes:
         return {}
-    found: dict[Shape, list[float]] = {}
+    seconds_by_shape: dict[Shape, list[float]] = {}
     for shape, row in past_runs(Run.objects.all(), *PACE_COLUMNS):
         seconds = own_step_seconds(row)
         if seconds and shape in shapes:
-            found.setdefault(shape, []).append(seconds)
-    return {shape: median(times) for shape, times in found.items()}
+            seconds_by_shape.setdefault(shape, []).append(seconds)
+    return {shape: median(times) for shape, times in seconds_by_shape.items()}
 
 
 def steps_take(num_steps: int, step_seconds: float | None) -> float | None:
@@ -115,13 +115,13 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
     if config.phases:
         return []
     shape = shape_of(config.model_dump(mode="json"))
-    known = list(
+    paces = list(
         past_runs(
             Run.objects.filter(team=team, config__model__path=config.model.path), *READ
         )
     )
-    alike = [run for its_shape, run in known if its_shape == shape]
-    return _by_device(alike) if alike else _paces_of_other_ranks(config, known)
+    alike = [run for its_shape, run in paces if its_shape == shape]
+    return _by_device(alike) if alike else _paces_of_other_ranks(config, paces)
 
 
 def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:

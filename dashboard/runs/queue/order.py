@@ -148,14 +148,17 @@ def forecast(
     starts = {}
     for queued in order:
         fitting = [i for i, slot in enumerate(slots) if suits(slot.host, queued)]
-        known = {i: seconds for i in fitting if (seconds := free[i]) is not None}
-        if not known:
+        seconds_by_place = {
+            i: seconds for i in fitting if (seconds := free[i]) is not None
+        }
+        if not seconds_by_place:
             starts[queued.run_id] = UNKNOWN
             continue
-        first = min(known, key=known.__getitem__)
-        seconds = known[first]
+        first = min(seconds_by_place, key=seconds_by_place.__getitem__)
+        seconds = seconds_by_place[first]
         starts[queued.run_id] = Start(
-            seconds=seconds, is_latest=seconds > 0 and len(known) < len(fitting)
+            seconds=seconds,
+            is_latest=seconds > 0 and len(seconds_by_place) < len(fitting),
         )
         took = takes.get(queued.run_id)
         free[first] = None if took is None else seconds + took

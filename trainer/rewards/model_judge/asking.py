@@ -125,10 +125,10 @@ class Judge:
             asked = self._pending.get(digest)
             if asked is not None:
                 return asked
-            known = self._ledger.find(digest, is_readable=is_readable)
-            if known is not None:
+            reply = self._ledger.find(digest, is_readable=is_readable)
+            if reply is not None:
                 future: Future[Reply] = Future()
-                future.set_result(known)
+                future.set_result(reply)
                 return future
             try:
                 asked = self._threads.submit(self._ask, question, digest, deadline)
@@ -262,7 +262,8 @@ def replies(
         except JudgeUnavailable as error:
             asked.append(error)
     return [
-        each if isinstance(each, JudgeUnavailable) else _result(each) for each in asked
+        outcome if isinstance(outcome, JudgeUnavailable) else _result(outcome)
+        for outcome in asked
     ]
 
 

@@ -80,12 +80,12 @@ class Ledger:
         it is readable, and a run that paused for such replies can be resumed.
         """
         with self._lock:
-            found = self._kept.get(question)
+            stored_reply = self._kept.get(question)
             earlier = self._earlier.get(question)
-        if isinstance(found, Reply):
-            return found
-        if found is not None:
-            return _reply_at(*found)
+        if isinstance(stored_reply, Reply):
+            return stored_reply
+        if stored_reply is not None:
+            return _reply_at(*stored_reply)
         if earlier is None:
             return None
         reply = _reply_at(*earlier)

@@ -59,8 +59,8 @@ class Question:
             mark = make_mark()
         values = dict(self.values)
 
-        def between(found: re.Match[str]) -> str:
-            name = found.group(1)
+        def between(match: re.Match[str]) -> str:
+            name = match.group(1)
             return f"[begin {mark} {name}]\n{values[name]}\n[end {mark}]"
 
         system = f"{self.system}\n\n{_WARNING.format(mark=mark)}".strip()
@@ -74,7 +74,7 @@ def make_question(system: str, template: str, sample: Sample) -> Question:
         NotApplicable: the row has not what the template names.
     """
     answers = answers_of(sample.answer)
-    known = {
+    values = {
         **sample.columns,
         "answer": "\n".join(answers) if answers else None,
         "prompt": _conversation(sample),
@@ -83,7 +83,7 @@ def make_question(system: str, template: str, sample: Sample) -> Question:
     }
     names = sorted(set(IN_BRACES.findall(template)))
     return Question(
-        system, template, tuple((name, _text(known, name)) for name in names)
+        system, template, tuple((name, _text(values, name)) for name in names)
     )
 
 
@@ -109,13 +109,15 @@ def _conversation(sample: Sample) -> str:
         return sample.prompt
     if len(messages) == 1:
         return message_text(messages[0])
-    return "\n\n".join(f"{each['role']}: {message_text(each)}" for each in messages)
+    return "\n\n".join(
+        f"{message['role']}: {message_text(message)}" for message in messages
+    )
 
 
-def _text(known: dict[str, Any], name: str) -> str:
-    value = column_of(known, name)
+def _text(values: dict[str, Any], name: str) -> str:
+    value = column_of(values, name)
     if value is None:
-        has = ", ".join(sorted(key for key in known if known[key] is not None))
+        has = ", ".join(sorted(key for key in values if values[key] is not None))
         raise NotApplicable(
             f"The judge's template uses {{{name}}}, which this row does not have. It "
             f"has {has}. Map the column, or use another."
@@ -156,10 +158,10 @@ def read_score(
     if read_as == "json_field":
         score = _read_field(reply, field)
     else:
-        found = _LAST_LINE.fullmatch(last_line(reply) or "")
-        if found is None:
+        match = _LAST_LINE.fullmatch(last_line(reply) or "")
+        if match is None:
             raise Unreadable(f"its last line is not a number: {_quote_end(reply)}")
-        number, most = found.groups()
+        number, most = match.groups()
         if most is not None and float(most) != high:
             raise Unreadable(
                 f"its last line is not out of {high:g}: {_quote_end(reply)}"
@@ -188,12 +190,12 @@ def _read_field(reply: str, field: str) -> float:
     if text.endswith("```"):
         text = last_fence(text, "json") or ""
     try:
-        found = json.loads(text, object_pairs_hook=_without_doubles)
+        fields = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):
         raise Unreadable(f"it is not a JSON object: {_quote(reply)}") from None
-    if not isinstance(found, dict) or field not in found:
+    if not isinstance(fields, dict) or field not in fields:
         raise Unreadable(f'it has no field "{field}": {_quote(reply)}')
-    score = found[field]
+    score = fields[field]
     # True is 1 to Python, and JSON as Python reads it has NaN and infinities
     is_number = type(score) in (int, float) and math.isfinite(_float(score))
     if not is_number:
@@ -203,10 +205,10 @@ def _read_field(reply: str, field: str) -> float:
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Refuse duplicate fields, which are ambiguous."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("duplicate field")
-    return found
+    return fields
 
 
 def _float(score: float) -> float:

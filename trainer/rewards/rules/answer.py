@@ -46,8 +46,8 @@ class ExactAnswerParams(ExtractionParams):
 def score_exact(sample: Sample, params: ExactAnswerParams) -> float:
     """Return 1 when the texts are equal after the chosen normalisation, else 0."""
     wanted = normalise(require_answer(sample), params)
-    found = extract(reply_of(sample, read_thinking=params.read_thinking), params)
-    return float(found is not None and normalise(found, params) == wanted)
+    answer = extract(reply_of(sample, read_thinking=params.read_thinking), params)
+    return float(answer is not None and normalise(answer, params) == wanted)
 
 
 def normalise(text: str, params: ExactAnswerParams) -> str:
@@ -142,11 +142,11 @@ def score_number(sample: Sample, params: NumericAnswerParams) -> float:
             "as 42, -1,234.5, 3/4 or 50%, or use the exact answer rule."
         )
     is_whole = params.read_thinking or params.mode == "as_published"
-    found = find_number(reply_of(sample, read_thinking=is_whole), params)
+    number = find_number(reply_of(sample, read_thinking=is_whole), params)
     allowed = max(
         Fraction(params.tolerance), Fraction(params.relative_tolerance) * abs(wanted)
     )
-    is_right = found is not None and abs(found - wanted) <= allowed
+    is_right = number is not None and abs(number - wanted) <= allowed
     return 1.0 if is_right else params.wrong_score
 
 
@@ -212,10 +212,10 @@ def score_math(sample: Sample, params: MathVerifyParams) -> float:
     is_published = params.mode == "as_published"
     is_whole = params.read_thinking or is_published
     text = reply_of(sample, read_thinking=is_whole)
-    found = text if is_published else extract(text, params)
+    answer = text if is_published else extract(text, params)
     question = {
         "reference": reference[:_MAX_CHARACTERS],
-        "text": (found or "")[-_MAX_CHARACTERS:],
+        "text": (answer or "")[-_MAX_CHARACTERS:],
         "is_bare": params.source != "whole",
         "as_published": is_published,
     }

@@ -120,15 +120,15 @@ def _passes_published(
     completion: str, numbers: list[int], target: Fraction, params: CountdownParams
 ) -> bool:
     block, allowed = _PUBLISHED[params.published_by]
-    found = compile_pattern(block).search(completion)
-    if found is None or not compile_pattern(allowed).fullmatch(found.group(1)):
+    match = compile_pattern(block).search(completion)
+    if match is None or not compile_pattern(allowed).fullmatch(match.group(1)):
         return False
     try:
-        computed = compute(found.group(1), as_python=True)
+        computed = compute(match.group(1), as_python=True)
     except ArithmeticRefused:
         return False
     # The published graders count runs of digits, so 1.5 uses a 1 and a 5.
-    runs = compile_pattern(r"\d+").findall(found.group(1))
+    runs = compile_pattern(r"\d+").findall(match.group(1))
     used = sorted(int(run) for run in runs)
     return used == numbers and abs(computed.value - target) < _PUBLISHED_TOLERANCE
 

@@ -134,14 +134,14 @@ def _parts(resource: Any) -> Iterator[JsonObject]:
 def _refuse_other_references(resource: Any, parts: Sequence[JsonObject]) -> None:
     """Refuse references to what is no schema that was looked at."""
     resolver = Registry().resolver_with_root(resource)
-    known = {id(part) for part in parts}
+    ids = {id(part) for part in parts}
     for reference in {part["$ref"] for part in parts if "$ref" in part}:
         try:
-            found = resolver.lookup(reference).contents
+            contents = resolver.lookup(reference).contents
         except Unresolvable:
-            found = None
+            contents = None
         if not reference.startswith("#") or (
-            id(found) not in known and not isinstance(found, bool)
+            id(contents) not in ids and not isinstance(contents, bool)
         ):
             raise ValueError(
                 f'The schema refers to "{reference}", which is not part of it. Other '

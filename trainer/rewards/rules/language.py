@@ -100,14 +100,14 @@ def score_language(sample: Sample, params: LanguageParams) -> float:
             "no language. It gets a score when it has a word."
         )
     try:
-        found = ask(
+        languages = ask(
             "py3langid", {"texts": pieces}, timeout_seconds=params.timeout_seconds
         )
     except JudgeFailed as error:
         raise Unscorable(str(error)) from error
     wanted = sum(
         count
-        for count, language in zip(counts, found["languages"], strict=True)
+        for count, language in zip(counts, languages["languages"], strict=True)
         if language == params.language
     )
     return min(1.0, wanted / sum(counts) / params.minimum_share)

@@ -240,7 +240,7 @@ def score_lengths(samples: Sequence[Sample], params: LengthRankParams) -> list[O
     lengths = [count_length(sample.completion, params.unit) for sample in samples]
     shortest, longest = min(lengths), max(lengths)
     if is_published:
-        right = [isinstance(one, NotApplicable) or one for one in right]
+        right = [isinstance(outcome, NotApplicable) or outcome for outcome in right]
     width = longest - shortest
     scores: list[Outcome] = []
     for verdict, length in zip(right, lengths, strict=True):

@@ -179,12 +179,14 @@ def score_by_judge(samples: Sequence[Sample], params: LlmJudgeParams) -> list[Ou
     is used up.
     """
     questions = [_question_or_none(sample, params) for sample in samples]
-    to_ask = [each for each in questions if isinstance(each, Question)]
+    to_ask = [question for question in questions if isinstance(question, Question)]
     session = current_session()
     replied = iter(_ask(to_ask, params, session))
     return [
-        each if isinstance(each, Unscorable) else _score(next(replied), params, session)
-        for each in questions
+        question
+        if isinstance(question, Unscorable)
+        else _score(next(replied), params, session)
+        for question in questions
     ]
 
 

@@ -43,9 +43,9 @@ class MajorityParams(Params):
 
     @field_validator("answer_params")
     @classmethod
-    def _fill(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _fill(cls, params: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         kind = info.data.get("answer_kind")
-        return given if kind is None else filled_params(kind, given)
+        return params if kind is None else filled_params(kind, params)
 
 
 def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Outcome]:
@@ -73,8 +73,8 @@ def _most_frequent(answers: Sequence[str | None], params: MajorityParams) -> set
     most = max(counts.values(), default=0)
     if most < max(2, params.minimum_share * len(answers)):
         return set()
-    found = {answer for answer, count in counts.items() if count == most}
-    return found if len(found) == 1 or params.ties == "all" else set()
+    most_given = {answer for answer, count in counts.items() if count == most}
+    return most_given if len(most_given) == 1 or params.ties == "all" else set()
 
 
 RULE = Rule(

@@ -82,13 +82,13 @@ def score_marker(sample: Sample, params: MarkerAnswerParams) -> float:
     # GSM8K keeps the worked solution in the answer, the number after a marker.
     wanted = _plain(require_answer(sample).rpartition("####")[2], params)
     is_whole = params.read_thinking or params.mode == "as_published"
-    found = read_marked(reply_of(sample, read_thinking=is_whole), params)
-    if found is None:
+    answer = read_marked(reply_of(sample, read_thinking=is_whole), params)
+    if answer is None:
         return params.missing_score
-    if found == wanted:
+    if answer == wanted:
         return 1.0
     reader = _reader(params)
-    number = reader.number(found)
+    number = reader.number(answer)
     if number is not None and number == reader.number(wanted):
         return params.number_credit
     return params.wrong_score
@@ -98,8 +98,8 @@ def read_marked(completion: str, params: MarkerAnswerParams) -> str | None:
     """Give the text that counts as a completion's answer; None where there is none."""
     if params.tail_characters:
         completion = completion[-params.tail_characters :]
-    found = _reader(params).find(completion)
-    return None if found is None else _plain(found, params)
+    marked = _reader(params).find(completion)
+    return None if marked is None else _plain(marked, params)
 
 
 def same_answer(text: str, params: MarkerAnswerParams) -> str:

@@ -130,14 +130,16 @@ def _chosen(
     letters = _letters(params, options)
     if params.source == "last_letter":
         place = last_line(completion) or ""
-        found = [
+        letters_chosen = [
             letter
             for letter, word in compile_pattern(_BARE_AND_WORD).findall(
                 _remaining(completion[-_MAX_CHARACTERS:])
             )
             if letter in letters and not (word and letter in _WORDS)
         ]
-        return _of_text(place, params, options) or (found[-1] if found else None)
+        return _of_text(place, params, options) or (
+            letters_chosen[-1] if letters_chosen else None
+        )
     if params.source == "marker" and params.ignore_case:
         # In the place of each one, so that the text behind it keeps its case.
         completion = re.sub(
@@ -213,9 +215,9 @@ def _leading(
 
 def _named(text: str, letters: str) -> str | None:
     for pattern in (_MARKED, _BARE):
-        found = set(compile_pattern(pattern).findall(text)) & set(letters)
-        if found:
-            return found.pop() if len(found) == 1 else None
+        letters_named = set(compile_pattern(pattern).findall(text)) & set(letters)
+        if letters_named:
+            return letters_named.pop() if len(letters_named) == 1 else None
     return None
 
 
@@ -223,8 +225,8 @@ def _letters(params: MultipleChoiceParams, options: Sequence[str]) -> str:
     return ascii_uppercase[: len(options) or params.num_options]
 
 
-def _letter(found: str, params: MultipleChoiceParams) -> str:
-    return found.upper() if params.ignore_case else found
+def _letter(text: str, params: MultipleChoiceParams) -> str:
+    return text.upper() if params.ignore_case else text
 
 
 def _normalise(text: str, params: MultipleChoiceParams) -> str:
@@ -255,11 +257,11 @@ def _options(sample: Sample, params: MultipleChoiceParams) -> list[str]:
         )
     options = [replace_surrogates(str(option)) for option in listed]
     # AQuA writes "A)21", "B)15": each with its own letter.
-    found = [compile_pattern(_LETTERED).match(option) for option in options]
-    letters = [match.group(1) for match in found if match]
+    matches = [compile_pattern(_LETTERED).match(option) for option in options]
+    letters = [match.group(1) for match in matches if match]
     if letters != [*ascii_uppercase[: len(options)]]:
         return options
-    return [match.group(2) for match in found if match]
+    return [match.group(2) for match in matches if match]
 
 
 def _listed(column: Any) -> Any:
@@ -268,9 +270,9 @@ def _listed(column: Any) -> Any:
         return column
     if "text" in column:
         return column["text"]
-    given = [text for text in column.values() if text is not None]
+    options = [text for text in column.values() if text is not None]
     letters = [name for name, text in column.items() if text is not None]
-    return given if letters == [*ascii_uppercase[: len(letters)]] else None
+    return options if letters == [*ascii_uppercase[: len(letters)]] else None
 
 
 def _reference(

@@ -249,17 +249,21 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
 
 def _verifiers_arguments(sample: Sample, function: RewardFunction) -> dict[str, Any]:
     columns = sample.columns
-    known = {
+    arguments = {
         "prompt": _prompt(sample),
         "completion": _completion(sample),
         "answer": sample.answer if sample.answer is not None else "",
         "info": columns.get("info") or {},
         "task": columns.get("task") or "default",
     }
-    given = known | {"state": known}
+    arguments_and_state = arguments | {"state": arguments}
     if function.takes_rest:
-        return given
-    return {name: value for name, value in given.items() if name in function.names}
+        return arguments_and_state
+    return {
+        name: value
+        for name, value in arguments_and_state.items()
+        if name in function.names
+    }
 
 
 def _prompt(sample: Sample) -> Any:
@@ -329,7 +333,7 @@ def _token_ids(
 ) -> dict[str, list[list[int]] | None]:
     ids = [sample.token_ids for sample in samples if sample.token_ids is not None]
     if len(ids) == len(samples):
-        return {"completion_ids": [list(each) for each in ids]}
+        return {"completion_ids": [list(token_ids) for token_ids in ids]}
     if "completion_ids" in function.reads:
         raise Unscorable(
             f"{function.name} reads completion_ids. Token IDs are known only while a "
@@ -373,19 +377,19 @@ def _as_float(value: int | float) -> float:
         return math.inf
 
 
-def _metrics(given: Any) -> dict[str, float]:
+def _metrics(metrics: Any) -> dict[str, float]:
     """Finite numbers by names that can stand in a metric's."""
-    if not isinstance(given, dict):
+    if not isinstance(metrics, dict):
         return {}
-    found: dict[str, float] = {}
-    for key, value in given.items():
+    numbers: dict[str, float] = {}
+    for key, value in metrics.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         name = "".join(c if c.isalnum() or c in "_-.@" else "_" for c in key)
         if is_number and name and math.isfinite(number := _as_float(value)):
-            found[name[:_MAX_KEY_CHARS]] = number
-        if len(found) == MAX_METRICS:
+            numbers[name[:_MAX_KEY_CHARS]] = number
+        if len(numbers) == MAX_METRICS:
             break
-    return found
+    return numbers
 
 
 RULE = Rule(

@@ -72,9 +72,9 @@ class RightnessParams(Params):
 
     @field_validator("answer_params")
     @classmethod
-    def _fill(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    def _fill(cls, params: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         kind = info.data.get("answer_kind")
-        return given if kind is None else filled_params(kind, given)
+        return params if kind is None else filled_params(kind, params)
 
 
 def filled_params(kind: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def are_right(
 ) -> list[bool | Unscorable]:
     """Tell for each completion whether it is right, or why no one can say."""
     rule = ANSWER_RULES[params.answer_kind]
-    given = dict(params.answer_params)
+    params_of_answer = dict(params.answer_params)
     if as_published and "mode" in rule.params_model.model_fields:
-        given["mode"] = "as_published"
-    answer_params = rule.params_model.model_validate(given)
+        params_of_answer["mode"] = "as_published"
+    answer_params = rule.params_model.model_validate(params_of_answer)
     highest = rule.bounds(answer_params)[1]
     return [
         outcome if isinstance(outcome, Unscorable) else outcome >= highest
@@ -113,10 +113,10 @@ def is_right(
     """Return whether a completion is right; raises what its rule does where no one can
     say.
     """
-    (found,) = are_right([sample], params, as_published=as_published)
-    if isinstance(found, Unscorable):
-        raise found
-    return found
+    (rightness,) = are_right([sample], params, as_published=as_published)
+    if isinstance(rightness, Unscorable):
+        raise rightness
+    return rightness
 
 
 AnswerReader = Callable[[str], str | None]
@@ -144,10 +144,10 @@ def reader_of(params: Params) -> AnswerReader | None:
 def _find_formula(text: str, params: MathVerifyParams) -> str | None:
     """Formulas that are written alike are one answer, 1/2 and 0.5 are two."""
     if params.mode == "as_published" or params.source == "whole":
-        found = last_boxed(text) or last_line(text)
+        text_of_formula = last_boxed(text) or last_line(text)
     else:
-        found = extract(text, params)
-    return None if found is None else _written(found)
+        text_of_formula = extract(text, params)
+    return None if text_of_formula is None else _written(text_of_formula)
 
 
 def _written(formula: str) -> str | None:
@@ -163,13 +163,13 @@ def _written(formula: str) -> str | None:
 
 
 def _find_text(text: str, params: ExactAnswerParams) -> str | None:
-    found = extract(text, params)
-    return None if found is None else normalise(found, params)
+    answer = extract(text, params)
+    return None if answer is None else normalise(answer, params)
 
 
 def _find_marked(text: str, params: MarkerAnswerParams) -> str | None:
-    found = read_marked(text, params)
-    return None if found is None else same_answer(found, params)
+    answer = read_marked(text, params)
+    return None if answer is None else same_answer(answer, params)
 
 
 def _find_number(text: str, params: NumericAnswerParams) -> str | None:

@@ -137,7 +137,7 @@ def _folders(level: Level, packages: Sequence[str]) -> list[str]:
         return []
     folders = [package.folder for package in packages_here(level).values()]
     libraries = (f"{folder}.libs" for folder in folders)
-    return [*folders, *(each for each in libraries if os.path.isdir(each))]
+    return [*folders, *(folder for folder in libraries if os.path.isdir(folder))]
 
 
 def _bwrap_options(packages: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ def are_equal(left: Any, right: Any) -> bool:
 
 def _without_tuples(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_tuples(each) for each in value]
+        return [_without_tuples(item) for item in value]
     if isinstance(value, dict) and value.keys() == {"t"}:
         return _without_tuples(value["t"])
     if isinstance(value, dict) and isinstance(value.get("d"), list):
@@ -106,7 +106,7 @@ def _tree(value: Any) -> Any:
         return ["range", *map(_tree, inner)]
     # Sorted as texts: sets of an adversary's numbers are never hashed.
     if tag == "s":
-        return ["set", *sorted({json.dumps(_tree(each)) for each in inner})]
+        return ["set", *sorted({json.dumps(_tree(item)) for item in inner})]
     if tag == "d":
         return ["dict", *sorted(json.dumps(_tree(pair)) for pair in inner)]
     raise _EqualsNothing
@@ -157,9 +157,9 @@ def _is_less(left: Any, right: Any) -> bool:
         return left < right
     items = [_sequence(side) for side in (left, right)]
     if items[0] is not None and items[1] is not None and items[0][0] == items[1][0]:
-        for one, other in zip(items[0][1], items[1][1], strict=False):
-            if not are_equal(one, other):
-                return _is_less(one, other)
+        for left_item, other in zip(items[0][1], items[1][1], strict=False):
+            if not are_equal(left_item, other):
+                return _is_less(left_item, other)
         return len(items[0][1]) < len(items[1][1])
     return _real(left) < _real(right)
 
@@ -194,7 +194,7 @@ def _contains(item: Any, container: Any) -> bool:
         canonical_item = _canonical(item)
     except _EqualsNothing:
         return False
-    return any(_is_canonical(each, canonical_item) for each in members)
+    return any(_is_canonical(member, canonical_item) for member in members)
 
 
 def _is_canonical(value: Any, wanted: str) -> bool:

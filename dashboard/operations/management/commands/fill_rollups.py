@@ -26,6 +26,8 @@ class Command(BaseCommand):
                 raise CommandError(
                     f"Run {run} not found. The ID is in the run page's address."
                 )
-        for each in runs.iterator():
-            if num_filled := fill_rollups(each):
-                self.stdout.write(f"Run {each.pk} ({each}): {num_filled:,} steps.")
+        for listed_run in runs.iterator():
+            if num_filled := fill_rollups(listed_run):
+                self.stdout.write(
+                    f"Run {listed_run.pk} ({listed_run}): {num_filled:,} steps."
+                )

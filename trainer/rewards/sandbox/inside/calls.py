@@ -134,8 +134,10 @@ def _number_or_dict(question: dict[str, Any]) -> dict[str, Any]:
         return {"value": number(value)}
     if "score" not in value:
         raise _Refused("it returned a dict without a score")
-    others = {str(key): each for key, each in value.items() if key != "score"}
-    metrics = {key: float(each) for key, each in others.items() if _is_number(each)}
+    others = {str(key): item for key, item in value.items() if key != "score"}
+    metrics = {
+        key: float(metric) for key, metric in others.items() if _is_number(metric)
+    }
     return {"value": number(value["score"]), "metrics": metrics}
 
 
@@ -162,8 +164,8 @@ def _numbers(question: dict[str, Any]) -> dict[str, Any]:
     values = list(value)
     if len(values) != count:
         raise _Refused(f"it returned {len(values)} numbers for {count} completions")
-    means = {name: sum(each) / len(each) for name, each in metrics.items()}
-    return {"values": [_number_or_error(each) for each in values], "metrics": means}
+    means = {name: sum(numbers) / len(numbers) for name, numbers in metrics.items()}
+    return {"values": [_number_or_error(value) for value in values], "metrics": means}
 
 
 def _number_or_error(value: object) -> float | dict[str, str] | None:
@@ -235,8 +237,8 @@ def _run_past_imports(source: str, names: dict[str, Any]) -> None:
         except ModuleNotFoundError as error:
             if not isinstance(part, _BINDING):
                 raise
-            for each in getattr(part, "names", [part]):
-                name = getattr(each, "asname", None) or each.name.partition(".")[0]
+            for named in getattr(part, "names", [part]):
+                name = getattr(named, "asname", None) or named.name.partition(".")[0]
                 names[name] = _Absent(str(error))
 
 
@@ -265,21 +267,23 @@ def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     if named is not None and all(name in arguments for name in named):
         return {name: arguments[name] for name in named}
     parameters = inspect.signature(function).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return arguments
     unknown = [
-        each.name
-        for each in parameters
-        if each.name not in arguments
-        and each.default is each.empty
-        and each.kind is not each.VAR_POSITIONAL
+        parameter.name
+        for parameter in parameters
+        if parameter.name not in arguments
+        and parameter.default is parameter.empty
+        and parameter.kind is not parameter.VAR_POSITIONAL
     ]
     if unknown:
         raise _Refused(
             f"its parameter {unknown[0]} is unknown; use {', '.join(arguments)}"
         )
     return {
-        each.name: arguments[each.name] for each in parameters if each.name in arguments
+        parameter.name: arguments[parameter.name]
+        for parameter in parameters
+        if parameter.name in arguments
     }
 
 

@@ -167,7 +167,9 @@ class _Plan:
         """Return the body once for each listed case; empty where it must be run as a
         loop.
         """
-        if loop.orelse or not all(isinstance(each, ast.Assert) for each in loop.body):
+        if loop.orelse or not all(
+            isinstance(statement, ast.Assert) for statement in loop.body
+        ):
             return []
         try:
             cases = self._literal(loop.iter)
@@ -179,7 +181,7 @@ class _Plan:
         if any(turn is None for turn in turns):
             return []
         return [
-            [_Substitute(turn or {}).visit(_copy(each)) for each in loop.body]
+            [_Substitute(turn or {}).visit(_copy(statement)) for statement in loop.body]
             for turn in turns
         ]
 
@@ -197,7 +199,7 @@ class _Plan:
 
     def _formula(self, test: ast.expr) -> Formula:
         if isinstance(test, ast.BoolOp):
-            parts = [self._formula(each) for each in test.values]
+            parts = [self._formula(value) for value in test.values]
             return {"all" if isinstance(test.op, ast.And) else "any": parts}
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return {"not": self._formula(test.operand)}
@@ -218,7 +220,7 @@ class _Plan:
                 # isinstance(f(1), int), all(…): the code may replace these
                 raise _NotSeparable
             return {"truth": self._ask(test)}
-        if any(isinstance(each, ast.Compare | ast.BoolOp) for each in ast.walk(test)):
+        if any(isinstance(node, ast.Compare | ast.BoolOp) for node in ast.walk(test)):
             raise _NotSeparable
         return {"truth": self._ask(test)}
 
@@ -231,7 +233,7 @@ class _Plan:
             limit = {"value": self._expected(operands[1])}
             return {"distance": [left, right], "operator": operators[0], "limit": limit}
         return {
-            "compare": [self._operand(each) for each in self._operands(operands)],
+            "compare": [self._operand(operand) for operand in self._operands(operands)],
             "operators": operators,
         }
 
@@ -242,9 +244,11 @@ class _Plan:
         is.
         """
         sides: list[ast.expr | Formula] = [*operands]
-        for number, each in enumerate(operands):
+        for number, operand in enumerate(operands):
             with contextlib.suppress(_NotSeparable):
-                sides[number] = {"value": encode(ast.literal_eval(self._literal(each)))}
+                sides[number] = {
+                    "value": encode(ast.literal_eval(self._literal(operand)))
+                }
         # Worked out last to first: the code's side is mostly on the left, and its
         # function may bear the name of one that is built in.
         for number in reversed(range(len(operands))):
@@ -326,9 +330,9 @@ def _count_names(
 ) -> dict[str, int]:
     counts: dict[str, int] = {}
     for node in nodes:
-        for each in [node] if only_whole else ast.walk(node):
-            if isinstance(each, ast.Name):
-                counts[each.id] = counts.get(each.id, 0) + 1
+        for part in [node] if only_whole else ast.walk(node):
+            if isinstance(part, ast.Name):
+                counts[part.id] = counts.get(part.id, 0) + 1
     return counts
 
 
