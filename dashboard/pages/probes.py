@@ -125,7 +125,7 @@ def run_try(request: Request, team: Team, run: Run) -> HttpResponse:
     probe = None if probe_id is None else get_test(run, probe_id)
     if probe is not None:
         fields = {**settings_of(probe), **dict(fields.items())}
-    form = CheckpointTestForm(run, fields)
+    form = CheckpointTestForm(run, fields, is_sent=is_sent)
     is_valid, refused = form.is_valid(), ""
     if is_sent and is_valid:
         try:

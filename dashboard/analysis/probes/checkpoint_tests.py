@@ -58,30 +58,31 @@ class CheckpointTestForm(forms.Form):
     seed = number_field("Seed", 0, 2**32 - 1)
     recipe = select_field("Reward recipe", required=False)
 
-    def __init__(self, run: Run, given: Mapping[str, Any]) -> None:
+    def __init__(
+        self, run: Run, given: Mapping[str, Any], *, is_sent: bool = True
+    ) -> None:
+        """Fill it in; a link to a deleted checkpoint gets the best in its place."""
         self.version = tested_version(run)
         self._run = run
         listing = list_checkpoints(run)
-        there = {
-            row.checkpoint.name: row
-            for row in listing.rows
-            if row.is_there or not listing.is_seen
-        }
+        there = {row.checkpoint.name: row for row in listing.kept}
+        named = given.get("checkpoint") or ""
+        gone = {row.checkpoint.name for row in listing.gone}
+        self.deleted = named if named in gone else ""
         best = next((name for name, row in there.items() if row.is_best), None)
-        chosen = given.get("checkpoint") or best or next(iter(there), "")
-        defaults = {"checkpoint": chosen}
-        if chosen in there:
-            defaults |= _default_settings(run, there[chosen].checkpoint)
+        is_kept = named in there or (named and is_sent)
+        chosen = named if is_kept else best or next(iter(there), "")
+        row = there.get(chosen)
+        defaults = _default_settings(run, row.checkpoint) if row else {}
         if "row" not in given and not given.get("prompt"):
             defaults["row"] = 0
         kept = {n: given[n] for n in self.base_fields if given.get(n, "") != ""}
-        super().__init__({**defaults, **kept})
-        marked = [
-            (name, f"step {row.checkpoint.step}{', best' if row.is_best else ''}")
+        super().__init__({**defaults, **kept, "checkpoint": chosen})
+        self.offered = {
+            name: f"step {row.checkpoint.step}{', best' if row.is_best else ''}"
             for name, row in there.items()
-        ]
-        self._shown = dict(marked)
-        set_choices(self, "checkpoint", marked)
+        }
+        set_choices(self, "checkpoint", list(self.offered.items()))
         self._recipes = RecipeVersion.objects.filter(recipe__team=run.team_id)
         versions = [
             (str(version.pk), str(version))
@@ -89,8 +90,11 @@ class CheckpointTestForm(forms.Form):
                 "recipe__name", "-number"
             )
         ]
-        own = [(OWN, "The run's recipe"), (UNSCORED, "None: no scores")]
-        set_choices(self, "recipe", [*own, *versions])
+        set_choices(
+            self,
+            "recipe",
+            [(OWN, "The run's recipe"), (UNSCORED, "None: no scores"), *versions],
+        )
 
     @property
     def row_shown(self) -> DatasetRow | None:
@@ -113,7 +117,7 @@ class CheckpointTestForm(forms.Form):
         """The settings, in words."""
         data = self.data
         return [
-            self._shown.get(str(data.get("checkpoint")), ""),
+            self.offered.get(str(data.get("checkpoint")), ""),
             f"{data.get('num_samples')} completions a model",
             f"temperature {data.get('temperature')}",
             f"at most {data.get('max_new_tokens')} tokens",

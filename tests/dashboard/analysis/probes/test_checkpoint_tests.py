@@ -264,6 +264,33 @@ def test_a_row_or_a_prompt_is_required(
     assert not Probe.objects.exists()
 
 
+def test_a_link_to_a_deleted_checkpoint_offers_the_best_without_errors(
+    saving: Saving, checkpoint: Checkpoint, alice_client: Client
+) -> None:
+    newer = saving.save(reward=0.9)
+    address = f"/alpha/runs/{checkpoint.run_id}/try/"
+    store = CheckpointStore(checkpoint.run_id)
+    store.remove(checkpoint.name)
+
+    page = alice_client.get(address, {"checkpoint": checkpoint.name})
+    sent = alice_client.post(address, {**SETTINGS, "checkpoint": checkpoint.name})
+
+    form = page.context["form"]
+    assert (form.deleted, form.data["checkpoint"]) == (checkpoint.name, newer.name)
+    assert "field-error" not in page.content.decode()
+    assert f'data-deleted="{checkpoint.name}"' in page.content.decode()
+    assert (sent.status_code, list(sent.context["form"].errors)) == (
+        422,
+        ["checkpoint"],
+    )
+
+    store.remove(newer.name)
+    for query in ({}, {"checkpoint": newer.name}):
+        html = alice_client.get(address, query).content.decode()
+        assert "try-form" not in html, query
+        assert "field-error" not in html, query
+
+
 def test_deleted_checkpoint_files_fail_the_probe(
     checkpoint: Checkpoint, alice_client: Client
 ) -> None:
