@@ -124,7 +124,6 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
         )
         for node in facts.get("nodes") or []
     ]
-    assert row.read_at is not None
     is_current = timezone.now() - row.read_at < CURRENT_FOR
     problem = str(facts.get("error") or "")
     if not problem and not is_current:
@@ -143,8 +142,8 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
 # As a worker reads it.
 
 
-class _Side:
-    """A command beside a worker's heartbeat, one at a time."""
+class _CommandRunner:
+    """A runner of one command at a time, beside a worker's heartbeat."""
 
     _command: _Command | None = None
 
@@ -154,7 +153,7 @@ class _Side:
             self._command = None
 
 
-class ClusterReader(_Side):
+class ClusterReader(_CommandRunner):
     """Reads clusters in a subprocess, one at a time, beside a worker's heartbeat.
 
     `tick` never waits: it starts a reading that is due, or takes its result. Each
@@ -196,7 +195,7 @@ class ClusterReader(_Side):
         )
 
 
-class StorageCleaner(_Side):
+class StorageCleaner(_CommandRunner):
     """Deletes the folders of deleted runs in COHORT_RAY_STORAGE, in a subprocess beside
     a worker's heartbeat: only workers have its credentials and file system package.
 
