@@ -46,15 +46,15 @@ class Footprint:
         self._num_held_out = max(phase.config.data.num_eval_rows, largest_set)
         config = self._config = phase.config
         self._is_on_gpu = takes_gpu(config.model.device, on_gpu=on_gpu)
-        dtype = config.model.dtype
-        if dtype == "auto":  # a GPU of today has bfloat16
-            dtype = "bfloat16" if self._is_on_gpu else "float32"
-        self._each = 2 if dtype == "bfloat16" else _FLOAT32  # a weight, an activation
+        # a GPU of today has bfloat16
+        halves = ("bfloat16", "auto") if self._is_on_gpu else ("bfloat16",)
+        # a weight, an activation
+        self._each = 2 if config.model.dtype in halves else _FLOAT32
         self._has_adapters = config.model.lora_rank > 0
-        # on a CPU they are float32, see `trainer.model.lora`
-        self._adapter_each = self._each if self._is_on_gpu else _FLOAT32
-        trained_each = self._adapter_each if self._has_adapters else self._each
-        self._has_masters = trained_each < _FLOAT32
+        # adapters on a CPU are float32, see `trainer.model.lora`
+        in_float32 = self._has_adapters and not self._is_on_gpu
+        self._trained_each = _FLOAT32 if in_float32 else self._each
+        self._has_masters = self._trained_each < _FLOAT32
         self._measures_start = config.samples_kl and not self._has_adapters
         # a norm keeps its input in float32, and its result to train its weights
         self._norm_bytes = _FLOAT32 + (0 if self._has_adapters else self._each)
@@ -73,7 +73,7 @@ class Footprint:
     @property
     def weights(self) -> int:
         """The weights of the model and of the adapters."""
-        return self._base + self._adapter_each * self._num_adapter
+        return self._base + self._trained_each * self._num_adapter
 
     @property
     def _base(self) -> int:
@@ -160,7 +160,7 @@ class Footprint:
         if self._processes > 1:
             return 0
         if self._has_adapters:
-            return self._adapter_each * self._num_adapter
+            return self._trained_each * self._num_adapter
         return self._each * self._sizes.num_parameters
 
     @property
@@ -215,8 +215,7 @@ class Footprint:
         )
         layer = tokens * (attention + mlp) + keys
         if self._recomputes:
-            inputs = sizes.layers * tokens * sizes.hidden * bytes_each
-            return inputs + layer + last
+            return sizes.layers * tokens * sizes.hidden * bytes_each + layer + last
         return sizes.layers * layer - unasked * mlp + last
 
     def _inputs_kept(self, *which: str) -> int:
@@ -226,17 +225,13 @@ class Footprint:
         `which` are some of those that `_INPUTS` names, each a tensor of its own.
         """
         layers = self._sizes.linear_layers
-        if not self._has_adapters:
-            targets = [name for name in layers if _INPUTS[name] in which]
-            wide = {_INPUTS[name]: layers[name][0] for name in targets}
-            return self._each * sum(wide.values())
         targets = [name for name in self._targets if _INPUTS[name] in which]
+        inputs = [layers[name][0] for name in targets]
+        # adapters in float32 on bfloat16 make a copy each
+        if self._each == self._trained_each:
+            inputs = list({_INPUTS[n]: layers[n][0] for n in targets}.values())
         ranks = self._config.model.lora_rank * len(targets)
-        if self._each < self._adapter_each:  # each adapter makes a copy of its own
-            inputs = sum(layers[name][0] for name in targets)
-        else:
-            inputs = sum({_INPUTS[n]: layers[n][0] for n in targets}.values())
-        return self._adapter_each * (inputs + ranks)
+        return self._trained_each * (sum(inputs) + ranks)
 
     @property
     def _layer_bytes(self) -> int:
@@ -266,17 +261,15 @@ class Footprint:
             return num_bytes if self._is_padded else num_bytes + attended
         num_bytes = self._inputs_kept("first", "attention", "second", "inner")
         # adapters in float32 on bfloat16 have a copy
-        is_kept_twice = self._each == self._adapter_each and "o_proj" in self._targets
+        is_kept_twice = self._each == self._trained_each and "o_proj" in self._targets
         return num_bytes - attended if is_kept_twice and self._is_padded else num_bytes
 
     @property
     def logits(self) -> int:
         """In float32, whatever the model computes in; and the last hidden states."""
         loss, sizes = self._config.loss, self._sizes
-        covered = self._config.rollout.max_new_tokens
-        if loss.include_prompt:
-            covered = self._length - 1
-        tokens = self._rows * covered
+        new = self._config.rollout.max_new_tokens
+        tokens = self._rows * (self._length - 1 if loss.include_prompt else new)
         values = tokens * sizes.vocabulary
         if loss.kl_estimator == "full" and loss.kl_coef > 0:
             values *= 2  # the reference's too
@@ -346,10 +339,9 @@ class Footprint:
 
     @property
     def _targets(self) -> list[str]:
+        """The linear maps of a layer that are trained, or have an adapter."""
         model, names = self._config.model, list(self._sizes.linear_layers)
-        if not self._has_adapters:
-            return []
-        if model.lora_targets == "all-linear":
+        if not self._has_adapters or model.lora_targets == "all-linear":
             return names
         endings = {t.strip().rpartition(".")[2] for t in model.lora_targets.split(",")}
         return [name for name in names if name in endings]

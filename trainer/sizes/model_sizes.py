@@ -158,9 +158,8 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
     def first(*names: str, default: int | None = None) -> int:
         for name in names:
             value = config.get(name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                continue
-            if 0 < value < _TOO_LARGE:
+            # True and False are no sizes
+            if type(value) is int and 0 < value < _TOO_LARGE:
                 return value
         if default is None:
             raise ValueError(
@@ -175,7 +174,6 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
     inner = first("intermediate_size", "n_inner", default=4 * hidden)
     if experts > 1:
         inner = first("moe_intermediate_size", default=inner)
-    has_positions = kind in ("gpt2", "opt")
     return Dimensions(
         layers=first("num_hidden_layers", "n_layer"),
         hidden=hidden,
@@ -185,7 +183,7 @@ def dimensions_of(model_config: Mapping[str, Any]) -> Dimensions:
         inner=inner,
         vocabulary=first("vocab_size"),
         positions=first("n_positions", "max_position_embeddings", default=0)
-        if has_positions
+        if kind in ("gpt2", "opt")
         else 0,
         is_gated=kind not in _UNGATED,
         is_tied=bool(config.get("tie_word_embeddings", kind in _TIED)),
