@@ -39,7 +39,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.parsing.streams import Source
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import Report, create_dataset_version, no_report
+from dashboard.datasets.services import Report, create_dataset_version, do_nothing
 from dashboard.datasets.uploads import check_share, check_size
 from dashboard.jobs.models import OPEN, JobState
 from dashboard.jobs.queue import cancel, enqueue, notify_workers
@@ -211,9 +211,9 @@ def import_upload(
     name: str,
     user: User | None,
     leave_out: int = 0,
-    on_read: Report = no_report,
-    on_stored: Report = no_report,
-    on_made: Callable[[DatasetVersion], object] = lambda _: None,
+    on_read: Report = do_nothing,
+    on_stored: Report = do_nothing,
+    on_made: Callable[[DatasetVersion], object] = do_nothing,
 ) -> DatasetVersion:
     """Import every row, or all but exactly `leave_out` rows with errors.
 

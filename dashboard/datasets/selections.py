@@ -28,7 +28,7 @@ from dashboard.datasets.row_storage import ROWS_AT_ONCE, select_rows
 from dashboard.datasets.services import (
     Report,
     create_dataset_version,
-    no_report,
+    do_nothing,
     store_version,
 )
 from dashboard.project.errors import UserError
@@ -127,9 +127,9 @@ def _start(*, key: UUID, **fields: Any) -> tuple[ImportJob, bool]:
 def make_selection(
     job: ImportJob,
     *,
-    on_read: Report = no_report,
-    on_stored: Report = no_report,
-    on_made: Callable[[DatasetVersion], object] = lambda _: None,
+    on_read: Report = do_nothing,
+    on_stored: Report = do_nothing,
+    on_made: Callable[[DatasetVersion], object] = do_nothing,
 ) -> DatasetVersion:
     """Store the job's rows. UserError if there are none, or no disk space."""
     parent = job.parent

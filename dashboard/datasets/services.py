@@ -24,8 +24,8 @@ from dashboard.project.errors import UserError
 Report = Callable[[int, int], object]
 
 
-def no_report(_done: int, _total: int) -> None:
-    """Report nothing, as of what is computed in a request."""
+def do_nothing(*_arguments: object) -> None:
+    """Stand in for a report that is not read, as in a request."""
 
 
 def create_dataset_version(
@@ -38,8 +38,8 @@ def create_dataset_version(
     user: User | None,
     dataset: Dataset | None = None,
     left_out: Refusals | None = None,
-    on_stored: Report = no_report,
-    on_made: Callable[[DatasetVersion], object] = lambda _: None,
+    on_stored: Report = do_nothing,
+    on_made: Callable[[DatasetVersion], object] = do_nothing,
 ) -> DatasetVersion:
     """Store the rows as the next version of `dataset`, or of a new dataset.
 
@@ -96,8 +96,8 @@ def store_version(
     user: User | None,
     dataset: Dataset | None = None,
     left_out: Refusals | None = None,
-    on_stored: Report = no_report,
-    on_made: Callable[[DatasetVersion], object] = lambda _: None,
+    on_stored: Report = do_nothing,
+    on_made: Callable[[DatasetVersion], object] = do_nothing,
 ) -> DatasetVersion:
     """See `create_dataset_version`; there is at least one row."""
     check_storage(team, 0, purpose="a dataset")

@@ -19,7 +19,7 @@ from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Prompt
 from dashboard.datasets.row_filters import are_few, read_rows_at
 from dashboard.datasets.row_storage import StagedRows
-from dashboard.datasets.services import Report, no_report, open_draft, store_version
+from dashboard.datasets.services import Report, do_nothing, open_draft, store_version
 from dashboard.project.errors import UserError
 
 
@@ -76,7 +76,7 @@ def other_split(version: DatasetVersion) -> DatasetVersion | None:
     return None if other is None or other.dataset.trashed_at else other
 
 
-def make_split(pk: int, report: Report = no_report) -> None:
+def make_split(pk: int, report: Report = do_nothing) -> None:
     split = VersionSplit.objects.select_related(
         "version__dataset__team", "created_by"
     ).get(pk=pk)

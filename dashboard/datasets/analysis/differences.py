@@ -24,7 +24,7 @@ from dashboard.datasets.models import (
     VersionDifference,
 )
 from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
-from dashboard.datasets.services import Report, no_report
+from dashboard.datasets.services import Report, do_nothing
 
 KINDS = {"changed": "changed", "added": "added", "removed": "removed"}
 POSITIONS = ("removed", "added", "changed")  # of VersionDifference
@@ -38,7 +38,7 @@ def find_difference(old: DatasetVersion, new: DatasetVersion) -> VersionDifferen
     return find(stored, make_difference, old=old, new=new)
 
 
-def make_difference(pk: int, report: Report = no_report) -> None:
+def make_difference(pk: int, report: Report = do_nothing) -> None:
     stored = VersionDifference.objects.select_related("old", "new").get(pk=pk)
     if stored.is_done:
         return

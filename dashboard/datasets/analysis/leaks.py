@@ -30,7 +30,7 @@ from dashboard.datasets.analysis.statistics import (
 from dashboard.datasets.models import DatasetRow, DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import as_bytes, read_positions, read_rows_in_order
-from dashboard.datasets.services import Report, no_report
+from dashboard.datasets.services import Report, do_nothing
 
 Indices = NDArray[np.int64]
 KINDS = {
@@ -48,7 +48,7 @@ def find_leak(held_out: DatasetVersion, trained_on: DatasetVersion) -> VersionLe
     return find(stored, make_leak, held_out=held_out, trained_on=trained_on)
 
 
-def make_leak(pk: int, report: Report = no_report) -> None:
+def make_leak(pk: int, report: Report = do_nothing) -> None:
     stored = VersionLeak.objects.select_related("held_out", "trained_on").get(pk=pk)
     if stored.is_done:
         return

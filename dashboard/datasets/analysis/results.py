@@ -17,7 +17,7 @@ from dashboard.datasets.models import (
 )
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import are_few, read_rows_at
-from dashboard.datasets.services import Report, no_report
+from dashboard.datasets.services import Report, do_nothing
 from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import (
@@ -136,7 +136,7 @@ def page_start(start: int, total: int) -> int:
     return min(start, max(0, total - 1)) // ROWS_PER_PAGE * ROWS_PER_PAGE
 
 
-def make_statistics(pk: int, report: Report = no_report) -> None:
+def make_statistics(pk: int, report: Report = do_nothing) -> None:
     analysis = VersionStatistics.objects.select_related("version").get(pk=pk)
     if analysis.is_done:
         return
@@ -156,7 +156,7 @@ def make_statistics(pk: int, report: Report = no_report) -> None:
     save_result(analysis, statistics.result())
 
 
-def make_token_lengths(pk: int, report: Report = no_report) -> None:
+def make_token_lengths(pk: int, report: Report = do_nothing) -> None:
     analysis = TokenLengths.objects.select_related("version").get(pk=pk)
     if analysis.is_done or analysis.problem:
         return

@@ -16,7 +16,7 @@ from dashboard.datasets import row_storage, selections
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
-from dashboard.datasets.services import create_dataset_version, no_report
+from dashboard.datasets.services import create_dataset_version, do_nothing
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.kinds import Context, JobReleased
 from dashboard.jobs.models import JobState
@@ -326,7 +326,7 @@ def test_rows_missing_from_the_database_are_an_error(version: DatasetVersion):
     version.rows.filter(position=3).delete()
 
     with pytest.raises(UserError) as missing:
-        row_storage.select_rows(version, [([2, 3], 2)], on_read=no_report)
+        row_storage.select_rows(version, [([2, 3], 2)], on_read=do_nothing)
     assert missing.value.code == "datasets.rows_missing"
 
 
