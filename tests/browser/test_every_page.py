@@ -139,7 +139,7 @@ OPERATOR_PAGES = (
 # Where the content of a page begins at the latest, on a wide and on a narrow screen.
 # Those of the goals: a chart by 330, a group, completion or prompt by 300.
 TOPS: dict[str, tuple[str, int, int]] = {
-    RUN: (".chart", 330, 1010),
+    RUN: (".chart", 330, 990),
     "/{team}/runs/{training}/": (".chart", 330, 920),
     "/{team}/runs/{outside}/": (".chart", 330, 900),
     RUN + "metrics/": (".chart", 255, 490),
@@ -150,9 +150,10 @@ TOPS: dict[str, tuple[str, int, int]] = {
     GROUP + "?view=tokens&color=logprob": (".completion-text", 400, 685),
     RUN + "completions/": (".found-text", 300, 505),
     RUN + "prompts/": (".prompt-table tbody tr", 300, 565),
-    RUN + "prompts/{prompt}/": ("[data-figure]", 320, 540),
+    RUN + "prompts/{prompt}/": ("[data-figure]", 320, 550),
     RUN + "reward-log/": (".found-list .found", 260, 435),
-    RUN + "health/": (".verdict", 300, 460),
+    # Below an open alert, which takes 120 and 155.
+    RUN + "health/": (".verdict", 425, 565),
     RUN + "checkpoints/": ("#content .card:visible", 200, 330),
     RUN + "try/": ("#content textarea:visible", 475, 670),
     RUN + "config/": (".setting", 330, 485),
@@ -168,7 +169,7 @@ TOPS: dict[str, tuple[str, int, int]] = {
     "/{team}/datasets/": ("#content [href$='/datasets/{dataset_id}/']", 295, 430),
     "/{team}/datasets/{dataset_id}/": ("[data-rows] tr[id]", 300, 340),
     "/{team}/datasets/{dataset_id}/statistics": (".fact", 220, 330),
-    "/{team}/datasets/uploads/{upload_id}": ("#mapped tbody tr", 330, 770),
+    "/{team}/datasets/uploads/{upload_id}": ("#mapped tbody tr", 330, 670),
     "/{team}/rewards/": ("#content tbody tr", 235, 310),
     "/{team}/rewards/new?run={run_id}": (".rule", 300, 385),
     "/{team}/rewards/{recipe_id}/": ("#content .card:visible", 175, 245),
