@@ -677,7 +677,11 @@ def _changes(
 ) -> Iterator[Fix]:
     column = refused.column
     columns = _Columns(
-        list(dict.fromkeys(name for it in (*failing, *good) for name in it.values)),
+        list(
+            dict.fromkeys(
+                name for record in (*failing, *good) for name in record.values
+            )
+        ),
         failing,
         is_text=is_text,
     )

@@ -324,7 +324,7 @@ def _describe_group(
         "near": lambda: find_near(group_),
         "can_write": membership.can_write,
         "base": find_base(ranks) if view.shows_diff else None,
-        "num_notes_kept": sum(len(texts) for texts in notes.values()),
+        "num_notes_kept": sum(map(len, notes.values())),
         "num_completions": len(completions),
         "correct_if": correct_if(run, group_.step),
         "num_right": count_right(run, group_.step, completions),

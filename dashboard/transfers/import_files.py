@@ -254,13 +254,13 @@ def _take_members(
                 f"{file.filename} is password-protected. Pack it again without a "
                 "password."
             )
-        taken = ImportFile(
+        unpacked = ImportFile(
             run_import=run_import,
             filename=f"{file.filename}/{member.filename}"[-300:],
             stored_name=uuid.uuid4().hex,
             num_bytes=member.file_size,
         )
-        with archive.open(member) as source, taken.path.open("xb") as target:
+        with archive.open(member) as source, unpacked.path.open("xb") as target:
             # At most as many bytes as the archive declares.
             missing = member.file_size
             while missing > 0 and (piece := source.read(min(PIECE_BYTES, missing))):
@@ -270,7 +270,7 @@ def _take_members(
                 raise zipfile.BadZipFile(
                     "the size of a file differs from the archive's index"
                 )
-        taken.save()
+        unpacked.save()
 
 
 def _is_wanted(member: zipfile.ZipInfo) -> bool:

@@ -253,10 +253,12 @@ def _rows(
         if isinstance(record, Refusal):
             yield Found(file, tool, record, {})
             continue
-        for column, seen in runs.items():
+        for column, run_names in runs.items():
             if isinstance(name := record.values.get(column), str):
-                seen.add(name)
-        if several := next((seen for seen in runs.values() if len(seen) > 1), None):
+                run_names.add(name)
+        if several := next(
+            (run_names for run_names in runs.values() if len(run_names) > 1), None
+        ):
             yield Found(
                 file,
                 tool,

@@ -106,26 +106,26 @@ class Study:
             if len(means) <= max(1, self.num_steps // 4):
                 early += own
             for group, measured in zip(self.groups[step], own, strict=True):
-                rewards_of_group = numbers(group.rewards)
-                has = np.isfinite(rewards_of_group)
+                group_rewards = numbers(group.rewards)
+                is_scored = np.isfinite(group_rewards)
                 # Groups of ties do not tell what is paid.
-                if has.any() and np.ptp(rewards_of_group[has]) > 0:
-                    rewards.append(_centre(rewards_of_group[has]))
-                    values.append(_centre(measured[has]))
+                if is_scored.any() and np.ptp(group_rewards[is_scored]) > 0:
+                    rewards.append(_centre(group_rewards[is_scored]))
+                    values.append(_centre(measured[is_scored]))
                     num_groups += 1
         if not early:
             return []
         reward, value = _scale(np.concatenate(rewards)), np.concatenate(values)
         bottom = np.sqrt((value**2).sum(axis=0) * (reward @ reward))
-        mean_by_piece = (value * reward[:, None]).sum(axis=0) / np.where(
+        correlations = (value * reward[:, None]).sum(axis=0) / np.where(
             bottom, bottom, np.inf
         )
         spread = np.concatenate(early).std(axis=0)
         features = [
             Feature(
                 name=name,
-                correlation=float(mean_by_piece[index]),
-                low=_low(abs(float(mean_by_piece[index])), len(reward) - num_groups),
+                correlation=float(correlations[index]),
+                low=_low(abs(float(correlations[index])), len(reward) - num_groups),
                 change=change,
                 spread=float(spread[index]),
             )

@@ -88,28 +88,31 @@ def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
     """
     n, p = len(outcome), len(settings)
     assert 1 <= p <= MAX_SETTINGS, p
-    whole = _basis(np.concatenate(settings, axis=1))
-    free = n - 1 - whole.shape[1]
+    basis = _basis(np.concatenate(settings, axis=1))
+    free = n - 1 - basis.shape[1]
     if free < MIN_FREE:
         raise ValueError(f"{n} runs leave {free} residual degrees of freedom")
     centred = outcome - outcome.mean()
     if np.ptp(outcome) == 0:
         raise ValueError("all outcomes are equal")
-    fitted = whole.T @ centred  # the fit, by the coordinates of the columns' space
+    fitted = basis.T @ centred  # the fit, by the coordinates of the columns' space
     residual = max(float(centred @ centred - fitted @ fitted), 0.0)
-    subsets = _subsets(settings, whole)
+    subsets = _subsets(settings, basis)
     shares = _shares(subsets, p, fitted[:, None], np.array([residual]), free)
     # Draws: fits [df, NUM_DRAWS] and residual sums of squares [NUM_DRAWS].
     rng = np.random.default_rng(0)  # the same result on each request
     explained = float(fitted @ fitted)
     chance = len(fitted) * residual / free
-    kept = math.sqrt(max(1 - chance / explained, 0.0)) if explained else 0.0
+    shrinkage = math.sqrt(max(1 - chance / explained, 0.0)) if explained else 0.0
     noise = np.sqrt(residual / rng.chisquare(free, NUM_DRAWS))
     around = noise * rng.standard_normal((len(fitted), NUM_DRAWS))
     drawn = _shares(
         subsets,
         p,
-        *(kept * fitted[:, None] + around, noise**2 * rng.chisquare(free, NUM_DRAWS)),
+        *(
+            shrinkage * fitted[:, None] + around,
+            noise**2 * rng.chisquare(free, NUM_DRAWS),
+        ),
         free,
     )
     ends = np.percentile(drawn, INTERVAL, axis=1).clip(min=0)

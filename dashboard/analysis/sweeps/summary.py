@@ -106,11 +106,11 @@ def read_sweep(
     kept, problem = read_ranges(keep, axes)
     shown = in_ranges(axes, kept, len(runs))
     weighed = _measure_importance(
-        runs, outcomes, {key for axis in chosen for key in axis.names}
+        runs, outcomes, {key for setting in chosen for key in setting.names}
     )
     # The setting that was asked for, else the one that weighs most.
     keys = [setting.key for setting in chosen]
-    heaviest = [weight.setting.key for weight in weighed.weights if weight.setting]
+    heaviest = [w.setting.key for w in weighed.weights if w.setting]
     scattered = next(iter([key for key in (x, *heaviest) if key in keys] or keys), "")
     return SweepSummary(
         settings=chosen,

@@ -283,13 +283,14 @@ def finish_upload(
                 "Enter the direct URL of the file."
             )
         recognise(upload)
-        seen = peek(upload, in_job=True)
-        if not seen.records:
-            refusal = seen.refusals.groups[0].first[0]
+        preview = peek(upload, in_job=True)
+        if not preview.records:
+            refusal = preview.refusals.groups[0].first[0]
             raise NotFetched(
                 f"The file was read as {upload.kind}, but none of its first "
-                f"{seen.refusals.count:,} rows is valid. {refusal.place.capitalize()}: "
-                f"{refusal.problem} Enter the URL of another file."
+                f"{preview.refusals.count:,} rows is valid. "
+                f"{refusal.place.capitalize()}: {refusal.problem} Enter the URL of "
+                "another file."
             )
     except ValueError:
         remove_files(upload)
