@@ -115,13 +115,13 @@ def gather(
     """
     mode = config.rollout.dynamic_sampling
     num_prompts = config.rollout.prompts_per_step
-    kept: list[Group] = []
+    kept_groups: list[Group] = []
     dropped: list[Group] = []
     first: list[Group] = []
     num_tokens = num_rounds = 0
     scoring_seconds = 0.0
     for turn in range(1 + (config.rollout.max_refills if mode == "refill" else 0)):
-        missing = num_prompts - len(kept)
+        missing = num_prompts - len(kept_groups)
         prompts = prompts_of_round(turn)[: missing if turn else None]
         if missing == 0 or not prompts:
             break
@@ -141,12 +141,12 @@ def gather(
         first = first or groups
         for group in groups:
             is_kept = mode == "off" or differs(group, config, step=step)
-            (kept if is_kept else dropped).append(group)
-    has_signal = any(differs(group, config, step=step) for group in kept)
-    if not kept:
-        kept, dropped = first, dropped[len(first) :]
+            (kept_groups if is_kept else dropped).append(group)
+    has_signal = any(differs(group, config, step=step) for group in kept_groups)
+    if not kept_groups:
+        kept_groups, dropped = first, dropped[len(first) :]
     return Gathered(
-        groups=kept,
+        groups=kept_groups,
         dropped=dropped,
         num_rounds=num_rounds,
         num_sampled_tokens=num_tokens,

@@ -142,13 +142,13 @@ def measure(
         minibatch = budget.cut(batch, policy)
         minibatch.set_advantages(np.ones(len(batch.samples)))
         terms = LossTerms(config, batch.totals)
-        measured = budget.run(
+        gradients = budget.run(
             minibatch,
             lambda micros, terms=terms: add_gradients(  # type: ignore[misc]
                 policy, optimizer, micros, terms
             ),
         )
-        result = apply_gradients(optimizer, measured, batch.totals, learning_rate=0.0)
+        result = apply_gradients(optimizer, gradients, batch.totals, learning_rate=0.0)
         with suppress(LogprobsDiffer):  # which is measured in the next step
             source.sync_weights()
         assert result.statistics.mismatch is not None

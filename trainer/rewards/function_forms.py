@@ -216,8 +216,8 @@ def _recognised(tree: ast.Module) -> Recognised:
         node.func.id
         for name, signature in callables.found.items()
         if name in functions or name.startswith("_")
-        for part in signature.body
-        for node in ast.walk(part)
+        for statement in signature.body
+        for node in ast.walk(statement)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in functions.keys() - {name, LEGACY}

@@ -289,8 +289,8 @@ class TransformersEngine:
                 leave = decoder.should_drop_ended(num_ended, len(live), num_left)
                 if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
                     written.settle(live)
-                    rows_ended = self._ended(live[ended & ~reported], written, rows)
-                    yield partial(collected.add_all, rows_ended)
+                    completions = self._ended(live[ended & ~reported], written, rows)
+                    yield partial(collected.add_all, completions)
                     reported, num_reported = ended, num_ended
                 if leave:
                     stay = (~ended).nonzero().squeeze(1)
@@ -301,8 +301,8 @@ class TransformersEngine:
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        rows_ended = self._ended(live[~reported], written, rows)
-        yield partial(collected.add_all, rows_ended)
+        completions = self._ended(live[~reported], written, rows)
+        yield partial(collected.add_all, completions)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long

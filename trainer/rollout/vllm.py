@@ -311,7 +311,7 @@ class VllmSampler:
             )
             # Requests are counted; behind its number an id has a word of its own.
             first = int(ids[0].partition("-")[0])
-            sampled: dict[int, Sampled] = {}
+            samples: dict[int, Sampled] = {}
             engine = self._llm.llm_engine
             while engine.has_unfinished_requests():
                 with self._workers:
@@ -319,9 +319,9 @@ class VllmSampler:
                     tick()
                 for output in outputs:
                     number = int(output.request_id) - first
-                    sampled[number] = _sampled(output.outputs[0])
-                    on_ended(number, sampled[number])
-            return [sampled[number] for number in range(len(prompts))]
+                    samples[number] = _sampled(output.outputs[0])
+                    on_ended(number, samples[number])
+            return [samples[number] for number in range(len(prompts))]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Sample with these from now on, and without adapters.
