@@ -40,7 +40,7 @@ def list_faults() -> Iterator[str]:
         modules = [
             path
             for path in (ROOT / package).rglob("*.py")
-            if "migrations" not in path.parts and path.stat().st_size
+            if "migrations" not in path.relative_to(ROOT).parts and path.stat().st_size
         ]
         counts = {
             "modules": len(modules),

@@ -37,7 +37,7 @@ def _names_in(file: Path) -> set[str]:
     text = file.read_text()
     if file.suffix != ".py":
         texts = [text]
-    elif "migrations" in file.parts:
+    elif "migrations" in file.relative_to(ROOT).parts:
         texts = []
     else:
         constants = (
