@@ -77,7 +77,7 @@ class DatasetVersion(models.Model):
     # Rows with errors that were skipped, and the first hundred of them.
     num_left_out = models.PositiveIntegerField(default=0)
     left_out = models.JSONField[list[dict[str, Any]]](default=list, blank=True)
-    # Of the first rows, for lists; empty where an older release stored the version.
+    # Of the first rows, for lists.
     first_prompt = models.CharField(max_length=200, default="", db_default="")
     answer_type = models.CharField(max_length=10, default="", db_default="")
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}

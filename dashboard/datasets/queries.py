@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from django.db.models import (
     Count,
@@ -70,18 +69,6 @@ def describe_version(version: DatasetVersion) -> dict[str, str]:
         if len(stored.prompt) > LONG_ROW_CHARS:
             break
     return describe(rows) if rows else {}
-
-
-def describe_unknown(datasets: Iterable[Any]) -> None:
-    """Describe versions of `list_datasets` that a release before this one stored.
-
-    They are described for this page only.
-    """
-    for dataset in datasets:
-        for version in dataset.newest:
-            if not version.first_prompt:
-                for name, value in describe_version(version).items():
-                    setattr(version, name, value)
 
 
 def list_versions(team: Team) -> QuerySet[DatasetVersion]:

@@ -20,7 +20,6 @@ from dashboard.datasets.import_forms import RestoreForm, UploadForm, form_error
 from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.parsing.records import Refusals
 from dashboard.datasets.queries import (
-    describe_unknown,
     find_open_import,
     find_parents,
     find_trashed,
@@ -217,7 +216,6 @@ def datasets(request: Request, membership: Membership, team: Team) -> HttpRespon
     page = Paginator(list_datasets(team, text), DATASETS_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    describe_unknown(page.object_list)
     context = {
         "team": team,
         "page": page,

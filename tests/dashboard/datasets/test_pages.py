@@ -1,8 +1,6 @@
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.test import Client
 
 from dashboard.accounts.models import Team, User
@@ -105,22 +103,6 @@ def test_unfinished_uploads_are_the_first_rows(
     page = alice_client.get("/alpha/datasets/").text
 
     assert page.index(f'href="{address}"') < page.index("dataset-name")
-
-
-def test_a_version_of_an_older_release_is_described_too(
-    alice_client: Client, version: DatasetVersion
-):
-    filled = import_module("dashboard.datasets.migrations.0007_describe_versions").fill
-    known = (version.first_prompt, version.answer_type)
-    assert known == ("What is 0% of <b>200</b>?", "number")
-    DatasetVersion.objects.update(first_prompt="", answer_type="")
-    (shown,) = alice_client.get("/alpha/datasets/").context["page"]
-
-    filled(apps, None)
-
-    version.refresh_from_db()
-    assert (shown.newest[0].first_prompt, shown.newest[0].answer_type) == known
-    assert (version.first_prompt, version.answer_type) == known
 
 
 def test_row_content_is_escaped(alice_client: Client, version: DatasetVersion):
