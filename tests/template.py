@@ -49,7 +49,7 @@ def make_template() -> Path:
 
 def _digest() -> str:
     files = [ROOT / "dashboard/settings.py", ROOT / "dashboard/local/postgres.py"]
-    files += sorted(ROOT.glob("dashboard/*/migrations/*.py"))
+    files += sorted(ROOT.glob("dashboard/**/migrations/*.py"))
     message = "".join(f"{path.relative_to(ROOT)} {path.read_text()}" for path in files)
     message += " ".join(map(version, PACKAGES))
     return sha256(message.encode()).hexdigest()[:16]

@@ -249,7 +249,7 @@ def correctness_at(run: Run, step: int) -> Correctness:
 
 def correct_if(run: Run, step: int) -> str:
     """Define correctness at a step for pages; "" if it is unknown."""
-    if run.summary.get("correct") == "highest":  # see samples/migrations/0004
+    if run.summary.get("correct") == "highest":  # DECISIONS.md, 28
         return "the highest reward that the recipe can give"
     condition = correctness_at(run, step).condition
     return f"{condition} or more" if condition and run.is_imported else condition

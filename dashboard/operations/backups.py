@@ -30,7 +30,6 @@ from typing import IO, Literal
 from django.conf import settings
 from django.core.management import call_command
 from django.db import OperationalError, connection
-from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 from psycopg import sql
@@ -38,6 +37,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from dashboard.alerts.models import Channel
 from dashboard.local.data_folder import LocalFault, hold_folder, private_folder
+from dashboard.local.management.commands.migrate import (
+    LAST_BEFORE_SQUASHING,
+    find_gaps,
+    known_migrations,
+)
 from dashboard.local.postgres import find_program
 from dashboard.local.redis_server import embedded_postgres
 from dashboard.project.database import fetch_all
@@ -238,13 +242,18 @@ def restore_backup(path: Path, *, data: Path, takes_over: bool) -> Manifest:
         with reading(path) as tar:
             manifest = read_manifest(tar)
             # BackupFault if it comes from a newer Cohort or PostgreSQL.
-            migrations = MigrationLoader(connection).disk_migrations or {}
-            unknown = [".".join(m) for m in manifest.migrations if m not in migrations]
-            if unknown:
+            known = known_migrations()
+            names = set(manifest.migrations).difference(known, *known.values())
+            if unknown := [".".join(key) for key in sorted(names)]:
                 raise BackupFault(
                     "A newer version of Cohort made this backup: "
                     f"{_first_three(unknown)} are unknown. Install that version, then "
                     "restore."
+                )
+            if gaps := find_gaps(manifest.migrations):
+                raise BackupFault(
+                    f"An older Cohort made this backup, which lacks {gaps[0]}: restore "
+                    f"it with {LAST_BEFORE_SQUASHING}, then start this version."
                 )
             if manifest.postgres > _server_version():
                 raise BackupFault(

@@ -18,11 +18,11 @@ import psycopg
 from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.db import connection
-from django.db.migrations.loader import MigrationLoader
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
+from dashboard.local.management.commands.migrate import known_migrations
 from dashboard.observability.logging import redact
 from dashboard.web.overload import seconds_without_connection
 
@@ -81,6 +81,7 @@ class Part:
 _migrations = partial(
     Part, name="migrations", is_required=True, runbook="an-upgrade-went-wrong"
 )
+_known_migrations = cache(known_migrations)
 _static = partial(Part, name="static files", is_required=True)
 _folder = partial(Part, name="data folder", runbook="the-disk-is-full")
 
@@ -272,14 +273,14 @@ async def _check_migrations(applied: Names) -> Part:
     """
     try:
         async with asyncio.timeout(READ_SECONDS):
-            names = await in_thread(_of_program, known_migrations)
+            names = await in_thread(_of_program, _known_migrations)
     except TimeoutError:
         return _migrations(
             state="degraded",
             value="not compared yet: this process is still reading its files",
             remedy="Try again in a few seconds.",
         )
-    return compare(names, applied)
+    return compare(names, set(applied).difference(*names.values()))
 
 
 def compare(known: Names, applied: Names) -> Part:
@@ -305,12 +306,6 @@ def _list(names: list[tuple[str, str]]) -> str:
     listed = ", ".join(f"{app} {name}" for app, name in names[:MOST_NAMES])
     rest = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
     return listed + rest
-
-
-@cache
-def known_migrations() -> Names:
-    """List the migrations of the files of this version."""
-    return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
 
 
 def connection_values() -> dict[str, Any]:

@@ -6,8 +6,8 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("accounts", "0001_initial"),
-        ("datasets", "0001_initial"),
+        ("accounts", "0001_squashed"),
+        ("datasets", "0001_squashed"),
     ]
 
     operations = [

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -27,7 +25,7 @@ from dashboard.runs.models import Run
 from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import Claim, claim_run
 from dashboard.supervision.takeover import cut_history
-from tests.dashboard.alerts.factories import make_alert, make_rule
+from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.logs import LogBuilder, group
 from trainer.alerts.conditions import Kind
@@ -430,35 +428,6 @@ def test_every_team_has_the_built_in_rules(team: Team) -> None:
 
     assert [rule.built_in for rule in rules][:2] == ["not_finite", "kl"]
     assert len(rules) == len(list_rules(team.pk)) == 19
-
-
-def test_an_upgrade_gives_new_rules_the_settings_of_all_warnings(run: Run) -> None:
-    """And takes back open alerts of warnings that are rules now."""
-    Rule.objects.all().delete()
-    of_all = Rule.objects.create(
-        team=run.team, built_in="trainer", kind="warned", is_enabled=False
-    )
-    for code in ("kl", "judge"):
-        make_alert(run, of_all, code=code)
-
-    import_module("dashboard.alerts.migrations.0003_warnings_are_rules").move(
-        apps, None
-    )
-
-    rules = list_rules(run.team_id)
-    assert len(rules) == 19
-    assert {rule.built_in for rule in rules if not rule.is_enabled} == {
-        *("trainer", "kl_max", "kl_tail", "unscorable", "clipped", "mismatch"),
-        *("stale", "importance_masked"),
-    }
-    assert all((rule.metric, rule.kind) == condition_of(rule) for rule in rules)
-    states = Alert.objects.order_by("id").values_list("code", "state")
-    assert list(states) == [("kl", "withdrawn"), ("judge", "firing")]
-
-
-def condition_of(rule: Rule) -> tuple[str, str]:
-    assert rule.default is not None
-    return rule.default.metric, rule.default.condition.kind.value
 
 
 COURSES = st.lists(

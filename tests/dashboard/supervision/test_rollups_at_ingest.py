@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import connection
-from django.utils import timezone
 
 from dashboard.completions.models import StepRollup
 from dashboard.completions.rewards import correct_if
@@ -23,7 +20,6 @@ from dashboard.supervision.lease import Claim, claim_run
 from dashboard.supervision.rollups import fill_rollups
 from dashboard.supervision.takeover import take_over
 from tests.dashboard.supervision.checkpoints import save
-from tests.dashboard.supervision.factories import RECIPE
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.events import StepFinished
 
@@ -154,35 +150,7 @@ def test_rollups_without_passes_are_recomputed(run: Run, claim: Claim) -> None:
     assert fill_rollups(run) == 0
 
 
-SHAPED = [*RECIPE["rules"], {"name": "format", "kind": "format_tags", "weight": 0.2}]
+def test_counts_by_the_highest_reward_are_called_so(run: Run) -> None:
+    run.summary["correct"] = "highest"
 
-
-@pytest.mark.parametrize(
-    ("rules", "is_deleted", "num_marked"),
-    [(SHAPED, False, 1), (SHAPED, True, 0), (RECIPE["rules"], False, 0)],
-)
-def test_older_counts_are_marked_where_the_answer_decides_now(
-    run: Run,
-    claim: Claim,
-    rules: list[dict[str, Any]],
-    is_deleted: bool,
-    num_marked: int,
-) -> None:
-    run.config["reward"]["recipe"]["rules"] = rules
-    run.completions_deleted_at = timezone.now() if is_deleted else None
-    run.save(update_fields=["config", "completions_deleted_at"])
-    ingest(claim, LogBuilder().started().stepped(1).events)
-    run.refresh_from_db()
-    wanted = stored(run)
-    migration = import_module("dashboard.completions.migrations.0004_correct_by_answer")
-
-    with connection.schema_editor() as editor:
-        migration.mark_counts(None, editor)
-
-    assert StepRollup.objects.filter(passes=b"").count() == num_marked
-    run.refresh_from_db()
-    assert (correct_if(run, 1) == "the highest reward that the recipe can give") is (
-        is_deleted
-    )
-    assert fill_rollups(run) == num_marked
-    assert stored(run) == wanted
+    assert correct_if(run, 1) == "the highest reward that the recipe can give"

@@ -5,13 +5,19 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    replaces = [
+        ("rescoring", "0001_rescorings"),
+        ("rescoring", "0002_jobs"),
+        ("rescoring", "0003_state_of_jobs"),
+    ]
+
     initial = True
 
     dependencies = [
-        ("accounts", "0001_initial"),
-        ("accounts", "__first__"),
+        ("accounts", "0001_squashed"),
+        ("jobs", "0001_initial"),
         ("rewards", "0001_initial"),
-        ("runs", "0001_initial"),
+        ("runs", "0001_squashed"),
     ]
 
     operations = [
@@ -40,32 +46,8 @@ class Migration(migrations.Migration):
                 ("num_steps_found", models.PositiveIntegerField()),
                 ("num_completions", models.PositiveIntegerField()),
                 ("num_found", models.PositiveIntegerField()),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "Queued"),
-                            ("running", "Running"),
-                            ("stopping", "Stopping"),
-                            ("finished", "Finished"),
-                            ("stopped", "Stopped"),
-                            ("failed", "Failed"),
-                        ],
-                        default="queued",
-                        max_length=10,
-                    ),
-                ),
-                ("worker", models.CharField(blank=True, max_length=120)),
-                ("claim", models.UUIDField(blank=True, null=True)),
-                ("lease_until", models.DateTimeField(blank=True, null=True)),
-                ("served_at", models.DateTimeField(blank=True, null=True)),
-                ("num_losses", models.PositiveSmallIntegerField(default=0)),
-                ("num_done", models.PositiveIntegerField(default=0)),
                 ("result", models.JSONField(default=dict)),
-                ("error", models.TextField(blank=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("started_at", models.DateTimeField(blank=True, null=True)),
-                ("finished_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "created_by",
                     models.ForeignKey(
@@ -73,6 +55,16 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "job",
+                    models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="%(class)s",
+                        to="jobs.job",
                     ),
                 ),
                 (
@@ -106,27 +98,6 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(
                         fields=["team", "-id"], name="rescoring_r_team_id_676b97_idx"
-                    ),
-                    models.Index(
-                        condition=models.Q(
-                            ("state__in", ["queued", "running", "stopping"])
-                        ),
-                        fields=["state", "lease_until"],
-                        name="rescoring_open",
-                    ),
-                ],
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("state__in", ["running", "stopping"]), _negated=True
-                            ),
-                            models.Q(
-                                ("claim__isnull", False), ("lease_until__isnull", False)
-                            ),
-                            _connector="OR",
-                        ),
-                        name="rescoring_held_has_lease",
                     )
                 ],
             },

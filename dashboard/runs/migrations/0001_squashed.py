@@ -6,41 +6,36 @@ from django.db import migrations, models
 
 import dashboard.runs.models.preferences
 
+# As of the tables of samples: rows are added, and go by whole runs (DECISIONS.md, 22).
+VACUUM = """
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.02,
+    autovacuum_freeze_min_age = 0
+"""
+VACUUMED = ("runs_runevent", "runs_step")
+
 
 class Migration(migrations.Migration):
+    replaces = [
+        ("runs", "0001_initial"),
+        ("runs", "0002_storage"),
+        ("runs", "0003_ingest_lag"),
+        ("runs", "0004_applied_step"),
+        ("runs", "0005_pinned_metrics"),
+        ("runs", "0006_active_at"),
+        ("runs", "0007_no_place_in_the_queue"),
+    ]
+
     initial = True
 
     dependencies = [
-        ("accounts", "0001_initial"),
-        ("accounts", "__first__"),
-        ("datasets", "0001_initial"),
+        ("accounts", "0001_squashed"),
+        ("datasets", "0001_squashed"),
         ("rewards", "0001_initial"),
     ]
 
     operations = [
-        migrations.CreateModel(
-            name="ChartSettings",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("query", models.CharField(max_length=1000)),
-                (
-                    "user",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="chart_settings",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-            ],
-        ),
         migrations.CreateModel(
             name="Sweep",
             fields=[
@@ -71,7 +66,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={"db_table": "runs_rungroup"},
+            options={
+                "db_table": "runs_rungroup",
+            },
         ),
         migrations.CreateModel(
             name="Run",
@@ -125,12 +122,13 @@ class Migration(migrations.Migration):
                 ),
                 ("fork_totals", models.JSONField(blank=True, null=True)),
                 ("num_steps", models.PositiveIntegerField()),
-                ("attempt", models.PositiveIntegerField(default=0, db_column="epoch")),
+                ("attempt", models.PositiveIntegerField(db_column="epoch", default=0)),
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 ("worker", models.CharField(blank=True, max_length=120)),
+                ("active_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "num_losses",
-                    models.PositiveSmallIntegerField(default=0, db_column="attempt"),
+                    models.PositiveSmallIntegerField(db_column="attempt", default=0),
                 ),
                 ("not_before", models.DateTimeField(blank=True, null=True)),
                 ("fail_reason", models.TextField(blank=True)),
@@ -144,9 +142,9 @@ class Migration(migrations.Migration):
                         default=0,
                     ),
                 ),
-                ("place", models.BigIntegerField(blank=True, null=True)),
                 ("on_hold", models.BooleanField(db_default=False, default=False)),
                 ("seq", models.BigIntegerField(default=0)),
+                ("ingest_lag", models.FloatField(blank=True, null=True)),
                 ("alerts_seq", models.BigIntegerField(db_default=0, default=0)),
                 ("last_step", models.PositiveIntegerField(default=0)),
                 (
@@ -397,6 +395,417 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Checkpoint",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("step", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
+                ("name", models.CharField(max_length=120)),
+                ("sha256", models.CharField(max_length=64)),
+                ("num_bytes", models.BigIntegerField()),
+                ("saved_at", models.DateTimeField()),
+                ("superseded_by", models.PositiveIntegerField(blank=True, null=True)),
+                ("pinned_at", models.DateTimeField(blank=True, null=True)),
+                ("deleted_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="checkpoints",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "name"), name="checkpoint_name_free"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("pinned_at__isnull", True),
+                            ("deleted_at__isnull", True),
+                            _connector="OR",
+                        ),
+                        name="checkpoint_pinned_is_not_deleted",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="PublishedModel",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("name", models.CharField(max_length=80)),
+                ("run_name", models.CharField(max_length=80)),
+                ("step", models.PositiveIntegerField()),
+                ("sha256", models.CharField(max_length=64)),
+                ("num_bytes", models.BigIntegerField()),
+                ("published_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "published_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="published_models",
+                        to="accounts.team",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="published_models",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("team", "name"), name="published_model_name_free"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RunAttempt",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("number", models.PositiveIntegerField()),
+                ("worker", models.CharField(max_length=120)),
+                ("from_step", models.PositiveIntegerField(default=0)),
+                ("claimed_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                ("outcome", models.CharField(blank=True, max_length=200)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="attempts",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "runs_epoch",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "number"), name="epoch_number_free"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RunEvent",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("seq", models.BigIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
+                ("line", models.PositiveIntegerField()),
+                ("type", models.CharField(max_length=20)),
+                ("step", models.PositiveIntegerField()),
+                ("time", models.DateTimeField()),
+                ("body", models.JSONField(default=dict)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "seq"), name="event_seq_free"
+                    ),
+                    models.UniqueConstraint(
+                        fields=("run", "attempt", "line"),
+                        name="event_line_ingested_once",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Step",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("step", models.PositiveIntegerField()),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
+                ("seq", models.BigIntegerField()),
+                ("time", models.DateTimeField()),
+                (
+                    "values",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.FloatField(null=True), size=None
+                    ),
+                ),
+                ("superseded_by", models.PositiveIntegerField(blank=True, null=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="steps",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [
+                    models.Index(
+                        fields=["run", "seq"], name="runs_step_run_id_31de9d_idx"
+                    ),
+                    models.Index(
+                        condition=models.Q(("superseded_by__isnull", False)),
+                        fields=["run", "superseded_by", "step"],
+                        name="step_superseded",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("superseded_by__isnull", True)),
+                        fields=("run", "step"),
+                        name="step_once_in_current_history",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Rollup",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("bucket", models.PositiveIntegerField()),
+                ("last_step", models.PositiveIntegerField()),
+                (
+                    "lows",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.FloatField(null=True), size=None
+                    ),
+                ),
+                (
+                    "low_steps",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.PositiveIntegerField(null=True), size=None
+                    ),
+                ),
+                (
+                    "highs",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.FloatField(null=True), size=None
+                    ),
+                ),
+                (
+                    "high_steps",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.PositiveIntegerField(null=True), size=None
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="rollups",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "bucket"), name="rollup_bucket_free"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="EvaluationSet",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("name", models.CharField(max_length=40)),
+                ("max_rows", models.PositiveIntegerField(blank=True, null=True)),
+                (
+                    "dataset_version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="evaluation_sets",
+                        to="datasets.datasetversion",
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="evaluation_sets",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "name"), name="evaluation_set_name_free"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("max_rows__isnull", True),
+                            ("max_rows__gt", 0),
+                            _connector="OR",
+                        ),
+                        name="evaluation_set_has_rows",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Evaluation",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("step", models.PositiveIntegerField()),
+                ("name", models.CharField(max_length=80)),
+                ("attempt", models.PositiveIntegerField(db_column="epoch")),
+                ("seq", models.BigIntegerField()),
+                ("time", models.DateTimeField()),
+                ("metrics", models.JSONField()),
+                ("superseded_by", models.PositiveIntegerField(blank=True, null=True)),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="evaluations",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("superseded_by__isnull", True)),
+                        fields=("run", "step", "name"),
+                        name="evaluation_once_in_current_history",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="MetricSummary",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("name", models.CharField(max_length=120)),
+                ("last", models.FloatField()),
+                ("last_step", models.PositiveIntegerField()),
+                ("low", models.FloatField()),
+                ("low_step", models.PositiveIntegerField()),
+                ("high", models.FloatField()),
+                ("high_step", models.PositiveIntegerField()),
+                ("total", models.FloatField()),
+                ("num", models.PositiveIntegerField()),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="metric_summaries",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+            options={
+                "indexes": [models.Index(fields=["name"], name="metric_summary_name")],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("run", "name"), name="metric_summarized_once"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("num__gt", 0)),
+                        name="metric_summary_has_values",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="RunStar",
             fields=[
                 (
@@ -543,7 +952,10 @@ class Migration(migrations.Migration):
                 ("before", models.JSONField()),
                 ("after", models.JSONField()),
                 ("asked_at", models.DateTimeField(auto_now_add=True)),
-                ("heard_step", models.PositiveIntegerField(null=True)),
+                (
+                    "applied_step",
+                    models.PositiveIntegerField(db_column="heard_step", null=True),
+                ),
                 (
                     "actor",
                     models.ForeignKey(
@@ -565,58 +977,6 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("run", "number"), name="setting_change_number_free"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Step",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("step", models.PositiveIntegerField()),
-                ("attempt", models.PositiveIntegerField(db_column="epoch")),
-                ("seq", models.BigIntegerField()),
-                ("time", models.DateTimeField()),
-                (
-                    "values",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.FloatField(null=True), size=None
-                    ),
-                ),
-                ("superseded_by", models.PositiveIntegerField(blank=True, null=True)),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="steps",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "indexes": [
-                    models.Index(
-                        fields=["run", "seq"], name="runs_step_run_id_31de9d_idx"
-                    ),
-                    models.Index(
-                        condition=models.Q(("superseded_by__isnull", False)),
-                        fields=["run", "superseded_by", "step"],
-                        name="step_superseded",
-                    ),
-                ],
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("superseded_by__isnull", True)),
-                        fields=("run", "step"),
-                        name="step_once_in_current_history",
                     )
                 ],
             },
@@ -672,7 +1032,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Rollup",
+            name="ChartSettings",
             fields=[
                 (
                     "id",
@@ -683,351 +1043,48 @@ class Migration(migrations.Migration):
                         verbose_name="ID",
                     ),
                 ),
-                ("bucket", models.PositiveIntegerField()),
-                ("last_step", models.PositiveIntegerField()),
+                ("query", models.CharField(max_length=1000)),
                 (
-                    "lows",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.FloatField(null=True), size=None
-                    ),
-                ),
-                (
-                    "low_steps",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.PositiveIntegerField(null=True), size=None
-                    ),
-                ),
-                (
-                    "highs",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.FloatField(null=True), size=None
-                    ),
-                ),
-                (
-                    "high_steps",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.PositiveIntegerField(null=True), size=None
-                    ),
-                ),
-                (
-                    "run",
-                    models.ForeignKey(
+                    "user",
+                    models.OneToOneField(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="rollups",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("run", "bucket"), name="rollup_bucket_free"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="PublishedModel",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("name", models.CharField(max_length=80)),
-                ("run_name", models.CharField(max_length=80)),
-                ("step", models.PositiveIntegerField()),
-                ("sha256", models.CharField(max_length=64)),
-                ("num_bytes", models.BigIntegerField()),
-                ("published_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "published_by",
-                    models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="chart_settings",
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="PinnedMetrics",
+            fields=[
                 (
                     "team",
-                    models.ForeignKey(
+                    models.OneToOneField(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="published_models",
+                        primary_key=True,
+                        serialize=False,
                         to="accounts.team",
                     ),
                 ),
                 (
-                    "run",
-                    models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="published_models",
-                        to="runs.run",
+                    "names",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=130),
+                        default=list,
+                        size=None,
                     ),
                 ),
             ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("team", "name"), name="published_model_name_free"
-                    )
-                ],
-            },
         ),
-        migrations.CreateModel(
-            name="MetricSummary",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("name", models.CharField(max_length=120)),
-                ("last", models.FloatField()),
-                ("last_step", models.PositiveIntegerField()),
-                ("low", models.FloatField()),
-                ("low_step", models.PositiveIntegerField()),
-                ("high", models.FloatField()),
-                ("high_step", models.PositiveIntegerField()),
-                ("total", models.FloatField()),
-                ("num", models.PositiveIntegerField()),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="metric_summaries",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "indexes": [models.Index(fields=["name"], name="metric_summary_name")],
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("run", "name"), name="metric_summarized_once"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(("num__gt", 0)),
-                        name="metric_summary_has_values",
-                    ),
-                ],
-            },
+        # A run's rows change with each of its steps: room for that on their own pages.
+        migrations.RunSQL(
+            "ALTER TABLE runs_metricsummary SET (fillfactor = 60)",
+            migrations.RunSQL.noop,
         ),
-        migrations.CreateModel(
-            name="EvaluationSet",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("name", models.CharField(max_length=40)),
-                ("max_rows", models.PositiveIntegerField(blank=True, null=True)),
-                (
-                    "dataset_version",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="evaluation_sets",
-                        to="datasets.datasetversion",
-                    ),
-                ),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="evaluation_sets",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("run", "name"), name="evaluation_set_name_free"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("max_rows__isnull", True),
-                            ("max_rows__gt", 0),
-                            _connector="OR",
-                        ),
-                        name="evaluation_set_has_rows",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Evaluation",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("step", models.PositiveIntegerField()),
-                ("name", models.CharField(max_length=80)),
-                ("attempt", models.PositiveIntegerField(db_column="epoch")),
-                ("seq", models.BigIntegerField()),
-                ("time", models.DateTimeField()),
-                ("metrics", models.JSONField()),
-                ("superseded_by", models.PositiveIntegerField(blank=True, null=True)),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="evaluations",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("superseded_by__isnull", True)),
-                        fields=("run", "step", "name"),
-                        name="evaluation_once_in_current_history",
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="RunAttempt",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("number", models.PositiveIntegerField()),
-                ("worker", models.CharField(max_length=120)),
-                ("from_step", models.PositiveIntegerField(default=0)),
-                ("claimed_at", models.DateTimeField()),
-                ("ended_at", models.DateTimeField(blank=True, null=True)),
-                ("outcome", models.CharField(blank=True, max_length=200)),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="attempts",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "db_table": "runs_epoch",
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("run", "number"), name="epoch_number_free"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Checkpoint",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("step", models.PositiveIntegerField()),
-                ("attempt", models.PositiveIntegerField(db_column="epoch")),
-                ("name", models.CharField(max_length=120)),
-                ("sha256", models.CharField(max_length=64)),
-                ("num_bytes", models.BigIntegerField()),
-                ("saved_at", models.DateTimeField()),
-                ("superseded_by", models.PositiveIntegerField(blank=True, null=True)),
-                ("pinned_at", models.DateTimeField(blank=True, null=True)),
-                ("deleted_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="checkpoints",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("run", "name"), name="checkpoint_name_free"
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            ("pinned_at__isnull", True),
-                            ("deleted_at__isnull", True),
-                            _connector="OR",
-                        ),
-                        name="checkpoint_pinned_is_not_deleted",
-                    ),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="RunEvent",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("seq", models.BigIntegerField()),
-                ("attempt", models.PositiveIntegerField(db_column="epoch")),
-                ("line", models.PositiveIntegerField()),
-                ("type", models.CharField(max_length=20)),
-                ("step", models.PositiveIntegerField()),
-                ("time", models.DateTimeField()),
-                ("body", models.JSONField(default=dict)),
-                (
-                    "run",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="events",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("run", "seq"), name="event_seq_free"
-                    ),
-                    models.UniqueConstraint(
-                        fields=("run", "attempt", "line"),
-                        name="event_line_ingested_once",
-                    ),
-                ],
-            },
+        *(
+            migrations.RunSQL(
+                f"ALTER TABLE {name} SET ({VACUUM})", migrations.RunSQL.noop
+            )
+            for name in VACUUMED
         ),
     ]

@@ -9,99 +9,22 @@ import dashboard.alerts.models
 
 
 class Migration(migrations.Migration):
+    replaces = [
+        ("alerts", "0001_initial"),
+        ("alerts", "0002_kinds_of_rules"),
+        ("alerts", "0003_warnings_are_rules"),
+        ("alerts", "0004_delivery_content_and_result"),
+        ("alerts", "0005_names_of_built_in_rules"),
+    ]
+
     initial = True
 
     dependencies = [
-        ("accounts", "0001_initial"),
-        ("accounts", "__first__"),
-        ("runs", "0001_initial"),
+        ("accounts", "0001_squashed"),
+        ("runs", "0001_squashed"),
     ]
 
     operations = [
-        migrations.CreateModel(
-            name="Channel",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                (
-                    "kind",
-                    models.CharField(
-                        choices=[("email", "E-mail"), ("webhook", "Webhook")],
-                        max_length=8,
-                    ),
-                ),
-                ("address", models.CharField(max_length=500)),
-                ("nonce", models.UUIDField(default=uuid.uuid4)),
-                (
-                    "events",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.CharField(
-                            choices=[
-                                ("alert.fired", "An alert fires"),
-                                ("run.finished", "A run finishes"),
-                                ("run.failed", "A run fails"),
-                                ("run.stopped", "A run stops"),
-                                ("run.paused", "A run pauses"),
-                            ],
-                            max_length=20,
-                        ),
-                        default=dashboard.alerts.models.alerts_alone,
-                        size=None,
-                    ),
-                ),
-                ("is_enabled", models.BooleanField(default=True)),
-                ("num_failed", models.PositiveSmallIntegerField(default=0)),
-                ("gave_up", models.CharField(blank=True, max_length=300)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "created_by",
-                    models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-                (
-                    "team",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="alert_channels",
-                        to="accounts.team",
-                    ),
-                ),
-            ],
-        ),
-        migrations.CreateModel(
-            name="MutedRun",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("until", models.DateTimeField()),
-                (
-                    "run",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="muted",
-                        to="runs.run",
-                    ),
-                ),
-            ],
-        ),
         migrations.CreateModel(
             name="Rule",
             fields=[
@@ -127,6 +50,7 @@ class Migration(migrations.Migration):
                             ("missing", "missing"),
                             ("constant", "constant"),
                             ("share_of_first", "share_of_first"),
+                            ("times_first", "times_first"),
                             ("times_usual", "times_usual"),
                             ("share_of_usual", "share_of_usual"),
                             ("overfits", "overfits"),
@@ -287,6 +211,90 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="MutedRun",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("until", models.DateTimeField()),
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="muted",
+                        to="runs.run",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Channel",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("email", "E-mail"), ("webhook", "Webhook")],
+                        max_length=8,
+                    ),
+                ),
+                ("address", models.CharField(max_length=500)),
+                ("nonce", models.UUIDField(default=uuid.uuid4)),
+                (
+                    "events",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(
+                            choices=[
+                                ("alert.fired", "An alert fires"),
+                                ("run.finished", "A run finishes"),
+                                ("run.failed", "A run fails"),
+                                ("run.stopped", "A run stops"),
+                                ("run.paused", "A run pauses"),
+                            ],
+                            max_length=20,
+                        ),
+                        default=dashboard.alerts.models.alerts_alone,
+                        size=None,
+                    ),
+                ),
+                ("is_enabled", models.BooleanField(default=True)),
+                ("num_failed", models.PositiveSmallIntegerField(default=0)),
+                ("gave_up", models.CharField(blank=True, max_length=300)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="alert_channels",
+                        to="accounts.team",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="Delivery",
             fields=[
                 (
@@ -296,7 +304,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("event", models.CharField(max_length=20)),
-                ("told", models.JSONField(default=dict)),
+                ("content", models.JSONField(db_column="told", default=dict)),
                 (
                     "state",
                     models.CharField(
@@ -311,7 +319,10 @@ class Migration(migrations.Migration):
                 ),
                 ("num_attempts", models.PositiveSmallIntegerField(default=0)),
                 ("not_before", models.DateTimeField()),
-                ("said", models.CharField(blank=True, max_length=300)),
+                (
+                    "result",
+                    models.CharField(blank=True, db_column="said", max_length=300),
+                ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
                 (

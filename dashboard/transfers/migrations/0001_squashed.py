@@ -4,12 +4,18 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    replaces = [
+        ("exchange", "0001_imports_of_runs"),
+        ("exchange", "0002_jobs"),
+        ("exchange", "0003_state_of_jobs"),
+    ]
+
     initial = True
 
     dependencies = [
-        ("accounts", "0001_initial"),
-        ("accounts", "__first__"),
-        ("runs", "0001_initial"),
+        ("accounts", "0001_squashed"),
+        ("jobs", "0001_initial"),
+        ("runs", "0001_squashed"),
     ]
 
     operations = [
@@ -26,41 +32,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "phase",
-                    models.CharField(
-                        choices=[("read", "Read"), ("make", "Make")],
-                        default="read",
-                        max_length=10,
-                    ),
-                ),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("open", "Open"),
-                            ("queued", "Queued"),
-                            ("running", "Running"),
-                            ("done", "Done"),
-                            ("failed", "Failed"),
-                            ("cancelled", "Cancelled"),
-                        ],
-                        default="open",
-                        max_length=10,
-                    ),
-                ),
-                ("stop_requested", models.BooleanField(default=False)),
-                ("attempt", models.PositiveIntegerField(default=0)),
-                ("heartbeat", models.DateTimeField(blank=True, null=True)),
-                ("queued_at", models.DateTimeField(blank=True, null=True)),
-                ("num_read", models.BigIntegerField(default=0)),
-                ("num_to_read", models.BigIntegerField(default=0)),
-                ("num_stored", models.PositiveIntegerField(default=0)),
-                ("num_steps", models.PositiveIntegerField(default=0)),
                 ("findings", models.JSONField(blank=True, default=dict)),
                 ("choices", models.JSONField(blank=True, default=dict)),
-                ("problem", models.TextField(blank=True)),
-                ("ended_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "created_by",
                     models.ForeignKey(
@@ -68,6 +41,16 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "job",
+                    models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="%(class)s",
+                        to="jobs.job",
                     ),
                 ),
                 (
@@ -90,24 +73,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "constraints": [
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            ("heartbeat__isnull", False),
-                            _connector="OR",
-                        ),
-                        name="run_import_running_has_heartbeat",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "queued"), _negated=True),
-                            ("queued_at__isnull", False),
-                            _connector="OR",
-                        ),
-                        name="run_import_queued_has_time",
-                    ),
-                ],
+                "abstract": False,
             },
         ),
         migrations.CreateModel(

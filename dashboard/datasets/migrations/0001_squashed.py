@@ -2,13 +2,25 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+import dashboard.datasets.row
+
 
 class Migration(migrations.Migration):
+    replaces = [
+        ("datasets", "0001_initial"),
+        ("datasets", "0002_jobs"),
+        ("datasets", "0003_state_of_jobs"),
+        ("datasets", "0004_generation"),
+        ("datasets", "0005_several_answers"),
+        ("datasets", "0006_first_prompt_and_answer_type"),
+        ("datasets", "0007_describe_versions"),
+    ]
+
     initial = True
 
     dependencies = [
-        ("accounts", "0001_initial"),
-        ("accounts", "__first__"),
+        ("accounts", "0001_squashed"),
+        ("jobs", "0001_initial"),
     ]
 
     operations = [
@@ -83,6 +95,14 @@ class Migration(migrations.Migration):
                 ("num_rows", models.PositiveIntegerField()),
                 ("num_left_out", models.PositiveIntegerField(default=0)),
                 ("left_out", models.JSONField(blank=True, default=list)),
+                (
+                    "first_prompt",
+                    models.CharField(db_default="", default="", max_length=200),
+                ),
+                (
+                    "answer_type",
+                    models.CharField(db_default="", default="", max_length=10),
+                ),
                 ("mapping", models.JSONField()),
                 ("source", models.JSONField(default=dict)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
@@ -132,6 +152,10 @@ class Migration(migrations.Migration):
                 ("prompt", models.TextField()),
                 ("is_chat", models.BooleanField(default=False)),
                 ("answer", models.TextField(null=True)),
+                (
+                    "answer_is_list",
+                    models.BooleanField(db_default=False, default=False),
+                ),
                 ("columns", models.JSONField(default=dict)),
                 (
                     "version",
@@ -149,38 +173,7 @@ class Migration(migrations.Migration):
                     )
                 ],
             },
-        ),
-        migrations.CreateModel(
-            name="QueuedTask",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("name", models.CharField(max_length=40)),
-                ("target", models.BigIntegerField()),
-                ("taken_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "team",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
-                        to="accounts.team",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("name", "target"), name="queued_task_waits_once"
-                    )
-                ],
-            },
+            bases=(dashboard.datasets.row.WithAnswer, models.Model),
         ),
         migrations.CreateModel(
             name="RowOrder",
@@ -197,7 +190,6 @@ class Migration(migrations.Migration):
                 ("key", models.CharField(max_length=220)),
                 ("positions", models.BinaryField(default=b"")),
                 ("is_made", models.BooleanField(default=False)),
-                ("asked_at", models.DateTimeField()),
                 (
                     "version",
                     models.ForeignKey(
@@ -211,41 +203,6 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("version", "key"), name="row_order_made_once"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="TokenLengths",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("num_wanted", models.PositiveIntegerField()),
-                ("num_looked", models.PositiveIntegerField(default=0)),
-                ("result", models.JSONField(null=True)),
-                ("problem", models.TextField(blank=True)),
-                ("moved_at", models.DateTimeField()),
-                ("model", models.CharField(max_length=500)),
-                (
-                    "version",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="token_lengths",
-                        to="datasets.datasetversion",
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(
-                        fields=("version", "model"), name="token_lengths_found_once"
                     )
                 ],
             },
@@ -344,7 +301,11 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        choices=[("fetch", "Fetch"), ("import", "Import")],
+                        choices=[
+                            ("fetch", "Fetch"),
+                            ("import", "Import"),
+                            ("generate", "Generate"),
+                        ],
                         default="import",
                         max_length=10,
                     ),
@@ -357,34 +318,9 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(blank=True, max_length=80)),
                 ("mapping", models.JSONField(blank=True, default=dict)),
                 ("leave_out", models.PositiveIntegerField(default=0)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("queued", "Queued"),
-                            ("running", "Running"),
-                            ("done", "Done"),
-                            ("refused", "Refused"),
-                            ("failed", "Failed"),
-                            ("cancelled", "Cancelled"),
-                        ],
-                        default="queued",
-                        max_length=10,
-                    ),
-                ),
-                ("stop_requested", models.BooleanField(default=False)),
-                ("attempt", models.PositiveIntegerField(default=0)),
-                ("worker", models.CharField(blank=True, max_length=200)),
-                ("heartbeat", models.DateTimeField(blank=True, null=True)),
-                ("num_read", models.BigIntegerField(default=0)),
-                ("num_rows_stored", models.PositiveIntegerField(default=0)),
-                ("num_rows", models.PositiveIntegerField(default=0)),
                 ("made_version", models.BooleanField(default=False)),
                 ("refusals", models.JSONField(blank=True, default=dict)),
-                ("problem", models.TextField(blank=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("queued_at", models.DateTimeField(auto_now_add=True)),
-                ("ended_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "created_by",
                     models.ForeignKey(
@@ -402,6 +338,16 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="+",
                         to="datasets.dataset",
+                    ),
+                ),
+                (
+                    "job",
+                    models.OneToOneField(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="%(class)s",
+                        to="jobs.job",
                     ),
                 ),
                 (
@@ -445,52 +391,69 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "indexes": [
-                    models.Index(
-                        condition=models.Q(("state__in", ("queued", "running"))),
-                        fields=["created_at"],
-                        name="import_job_live",
-                    )
-                ],
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="VersionStatistics",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("num_wanted", models.PositiveIntegerField()),
+                ("num_looked", models.PositiveIntegerField(default=0)),
+                ("result", models.JSONField(null=True)),
+                ("problem", models.TextField(blank=True)),
+                (
+                    "version",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="statistics",
+                        to="datasets.datasetversion",
+                    ),
+                ),
+            ],
+            options={
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="TokenLengths",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("num_wanted", models.PositiveIntegerField()),
+                ("num_looked", models.PositiveIntegerField(default=0)),
+                ("result", models.JSONField(null=True)),
+                ("problem", models.TextField(blank=True)),
+                ("model", models.CharField(max_length=500)),
+                (
+                    "version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="token_lengths",
+                        to="datasets.datasetversion",
+                    ),
+                ),
+            ],
+            options={
                 "constraints": [
                     models.UniqueConstraint(
-                        condition=models.Q(("state__in", ("queued", "running"))),
-                        fields=("upload",),
-                        name="import_job_one_at_a_time",
-                    ),
-                    models.UniqueConstraint(
-                        condition=models.Q(
-                            ("kind", "import"),
-                            ("state__in", ("queued", "running", "done")),
-                        ),
-                        fields=("upload",),
-                        name="import_job_once",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(
-                                ("ended_at__isnull", True),
-                                ("state__in", ("queued", "running")),
-                            ),
-                            models.Q(
-                                ("ended_at__isnull", False),
-                                (
-                                    "state__in",
-                                    ("done", "refused", "failed", "cancelled"),
-                                ),
-                            ),
-                            _connector="OR",
-                        ),
-                        name="import_job_ended_when_over",
-                    ),
-                    models.CheckConstraint(
-                        condition=models.Q(
-                            models.Q(("state", "running"), _negated=True),
-                            ("heartbeat__isnull", False),
-                            _connector="OR",
-                        ),
-                        name="import_job_running_has_heartbeat",
-                    ),
+                        fields=("version", "model"), name="token_lengths_found_once"
+                    )
                 ],
             },
         ),
@@ -510,7 +473,6 @@ class Migration(migrations.Migration):
                 ("num_looked", models.PositiveIntegerField(default=0)),
                 ("result", models.JSONField(null=True)),
                 ("problem", models.TextField(blank=True)),
-                ("moved_at", models.DateTimeField()),
                 ("removed", models.BinaryField(default=b"")),
                 ("added", models.BinaryField(default=b"")),
                 ("changed", models.BinaryField(default=b"")),
@@ -555,7 +517,6 @@ class Migration(migrations.Migration):
                 ("num_looked", models.PositiveIntegerField(default=0)),
                 ("result", models.JSONField(null=True)),
                 ("problem", models.TextField(blank=True)),
-                ("moved_at", models.DateTimeField()),
                 ("exact", models.BinaryField(default=b"")),
                 ("words", models.BinaryField(default=b"")),
                 ("near", models.BinaryField(default=b"")),
@@ -601,7 +562,6 @@ class Migration(migrations.Migration):
                 ("num_looked", models.PositiveIntegerField(default=0)),
                 ("result", models.JSONField(null=True)),
                 ("problem", models.TextField(blank=True)),
-                ("moved_at", models.DateTimeField()),
                 ("rule", models.JSONField()),
                 ("train_name", models.CharField(max_length=80)),
                 ("eval_name", models.CharField(max_length=80)),
@@ -640,36 +600,6 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="splits",
-                        to="datasets.datasetversion",
-                    ),
-                ),
-            ],
-            options={
-                "abstract": False,
-            },
-        ),
-        migrations.CreateModel(
-            name="VersionStatistics",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("num_wanted", models.PositiveIntegerField()),
-                ("num_looked", models.PositiveIntegerField(default=0)),
-                ("result", models.JSONField(null=True)),
-                ("problem", models.TextField(blank=True)),
-                ("moved_at", models.DateTimeField()),
-                (
-                    "version",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="statistics",
                         to="datasets.datasetversion",
                     ),
                 ),

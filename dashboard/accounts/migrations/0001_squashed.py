@@ -5,8 +5,55 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
+# `cohort.erasing` is set by accounts/erasing.py, for one transaction; DECISIONS.md, 18.
+STAY = """
+CREATE OR REPLACE FUNCTION audit_entries_stay() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    erasing text := coalesce(current_setting('cohort.erasing', true), '');
+BEGIN
+    IF TG_OP = 'DELETE' AND erasing = 'team ' || OLD.team_id THEN
+        RETURN OLD;
+    END IF;
+    -- Who it was, from where, and words of the details: never what was done, or when.
+    IF TG_OP = 'UPDATE' AND erasing = 'person'
+        AND (NEW.actor_id IS NULL OR NEW.actor_id = OLD.actor_id)
+        AND (NEW.address IS NULL OR NEW.address = OLD.address)
+        AND (NEW.agent = '' OR NEW.agent = OLD.agent)
+        AND (NEW.id, NEW.team_id, NEW.verb, NEW.object_type, NEW.object_id,
+             NEW.created_at, NEW.program)
+          = (OLD.id, OLD.team_id, OLD.verb, OLD.object_type, OLD.object_id,
+             OLD.created_at, OLD.program)
+    THEN
+        IF NEW.actor_id IS NULL AND OLD.actor_id IS NOT NULL THEN
+            NEW.address := NULL;
+            NEW.agent := '';
+            NEW.is_erased := true;
+        END IF;
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'Entry % of the audit log stays as it is: % is refused.',
+        OLD.id, TG_OP
+        USING ERRCODE = 'restrict_violation',
+              HINT = 'See dashboard/operations/personal_data.py for what may erase entries.';
+END $$;
+
+CREATE OR REPLACE TRIGGER audit_entries_stay
+BEFORE UPDATE OR DELETE ON accounts_auditentry
+FOR EACH ROW EXECUTE FUNCTION audit_entries_stay();
+"""
+LET_GO = """
+DROP TRIGGER audit_entries_stay ON accounts_auditentry;
+DROP FUNCTION audit_entries_stay();
+"""
+
 
 class Migration(migrations.Migration):
+    replaces = [
+        ("accounts", "0001_initial"),
+        ("accounts", "0002_audit_entries_stay"),
+        ("accounts", "0003_notifications_seen_at"),
+    ]
+
     initial = True
 
     dependencies = [
@@ -125,6 +172,23 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="Team",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("slug", models.SlugField(max_length=40, unique=True)),
+                ("name", models.CharField(max_length=80)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+        ),
+        migrations.CreateModel(
             name="Membership",
             fields=[
                 (
@@ -150,6 +214,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("notifications_seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "user",
                     models.ForeignKey(
@@ -158,66 +223,30 @@ class Migration(migrations.Migration):
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),
-            ],
-        ),
-        migrations.CreateModel(
-            name="SignInLink",
-            fields=[
                 (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("token_sha256", models.CharField(max_length=64, unique=True)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                ("expires_at", models.DateTimeField()),
-                ("used_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "user",
+                    "team",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="sign_in_links",
-                        to=settings.AUTH_USER_MODEL,
+                        related_name="memberships",
+                        to="accounts.team",
                     ),
                 ),
             ],
-        ),
-        migrations.CreateModel(
-            name="Team",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True,
-                        primary_key=True,
-                        serialize=False,
-                        verbose_name="ID",
-                    ),
-                ),
-                ("slug", models.SlugField(max_length=40, unique=True)),
-                ("name", models.CharField(max_length=80)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "members",
-                    models.ManyToManyField(
-                        related_name="teams",
-                        through="accounts.Membership",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("user", "team"), name="one_role_per_team"
+                    )
+                ],
+            },
         ),
         migrations.AddField(
-            model_name="membership",
-            name="team",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE,
-                related_name="memberships",
-                to="accounts.team",
+            model_name="team",
+            name="members",
+            field=models.ManyToManyField(
+                related_name="teams",
+                through="accounts.Membership",
+                to=settings.AUTH_USER_MODEL,
             ),
         ),
         migrations.CreateModel(
@@ -294,6 +323,32 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="SignInLink",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True,
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("token_sha256", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("expires_at", models.DateTimeField()),
+                ("used_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="sign_in_links",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="AuditEntry",
             fields=[
                 (
@@ -353,10 +408,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.AddConstraint(
-            model_name="membership",
-            constraint=models.UniqueConstraint(
-                fields=("user", "team"), name="one_role_per_team"
-            ),
-        ),
+        migrations.RunSQL(STAY, LET_GO),
     ]
