@@ -22,6 +22,7 @@ def recorder() -> MigrationRecorder:
     for key, replaced in known_migrations().items():
         if replaced:
             recorder.record_unapplied(*key)
+    recorder.record_unapplied("runs", "0002_no_column_place")
     return recorder
 
 
@@ -34,11 +35,19 @@ def migrate_now() -> str:
 def test_a_complete_older_database_is_taken_over(
     recorder: MigrationRecorder, team: Team
 ) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE runs_run ADD COLUMN place bigint")
+
     reported = migrate_now()
 
-    assert "No migrations to apply" in reported
+    assert reported.count("Applying ") == 1
+    assert "runs.0002_no_column_place" in reported
     assert known_migrations().keys() <= recorder.applied_migrations().keys()
+    assert "No migrations to apply" in migrate_now()
     assert Team.objects.get() == team
+    with connection.cursor() as cursor:
+        columns = connection.introspection.get_table_description(cursor, "runs_run")
+    assert "place" not in {column.name for column in columns}
 
 
 def test_an_incomplete_older_database_is_refused(recorder: MigrationRecorder) -> None:
