@@ -5,6 +5,8 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
+from dashboard.project.database import FirstMigration
+
 # `cohort.erasing` is set by accounts/erasing.py, for one transaction; DECISIONS.md, 18.
 STAY = """
 CREATE OR REPLACE FUNCTION audit_entries_stay() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -47,7 +49,7 @@ DROP FUNCTION audit_entries_stay();
 """
 
 
-class Migration(migrations.Migration):
+class Migration(FirstMigration):
     replaces = [
         ("accounts", "0001_initial"),
         ("accounts", "0002_audit_entries_stay"),
@@ -240,14 +242,18 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.AddField(
-            model_name="team",
-            name="members",
-            field=models.ManyToManyField(
-                related_name="teams",
-                through="accounts.Membership",
-                to=settings.AUTH_USER_MODEL,
-            ),
+        migrations.SeparateDatabaseAndState(
+            state_operations=[
+                migrations.AddField(
+                    model_name="team",
+                    name="members",
+                    field=models.ManyToManyField(
+                        related_name="teams",
+                        through="accounts.Membership",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                )
+            ]
         ),
         migrations.CreateModel(
             name="Invitation",

@@ -6,9 +6,10 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.alerts.models
+from dashboard.project.database import FirstMigration
 
 
-class Migration(migrations.Migration):
+class Migration(FirstMigration):
     replaces = [
         ("alerts", "0001_initial"),
         ("alerts", "0002_kinds_of_rules"),

@@ -3,8 +3,10 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+from dashboard.project.database import FirstMigration
 
-class Migration(migrations.Migration):
+
+class Migration(FirstMigration):
     initial = True
 
     dependencies = [

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.datasets.row
+from dashboard.project.database import FirstMigration
 
 # DECISIONS.md, 22. Parts of a block are read, which compression would not allow.
 READ_IN_PARTS = (
@@ -59,7 +60,7 @@ VACUUM = """
 VACUUMED = ("samples_group", "samples_groupcompletions", "samples_rulenote")
 
 
-class Migration(migrations.Migration):
+class Migration(FirstMigration):
     replaces = [
         ("samples", "0001_initial"),
         ("samples", "0002_storage"),

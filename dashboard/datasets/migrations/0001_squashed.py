@@ -3,9 +3,10 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.datasets.row
+from dashboard.project.database import FirstMigration
 
 
-class Migration(migrations.Migration):
+class Migration(FirstMigration):
     replaces = [
         ("datasets", "0001_initial"),
         ("datasets", "0002_jobs"),

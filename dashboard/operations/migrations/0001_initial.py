@@ -1,8 +1,10 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
+from dashboard.project.database import FirstMigration
 
-class Migration(migrations.Migration):
+
+class Migration(FirstMigration):
     initial = True
 
     dependencies = [

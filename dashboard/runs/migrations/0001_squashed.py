@@ -5,6 +5,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.runs.models.preferences
+from dashboard.project.database import FirstMigration
 
 # As of the tables of samples: rows are added, and go by whole runs (DECISIONS.md, 22).
 VACUUM = """
@@ -16,7 +17,7 @@ VACUUM = """
 VACUUMED = ("runs_runevent", "runs_step")
 
 
-class Migration(migrations.Migration):
+class Migration(FirstMigration):
     replaces = [
         ("runs", "0001_initial"),
         ("runs", "0002_storage"),

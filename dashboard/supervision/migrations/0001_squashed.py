@@ -3,8 +3,10 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+from dashboard.project.database import FirstMigration
 
-class Migration(migrations.Migration):
+
+class Migration(FirstMigration):
     replaces = [
         ("training", "0001_initial"),
         ("training", "0002_run_ranks"),

@@ -2,8 +2,10 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+from dashboard.project.database import FirstMigration
 
-class Migration(migrations.Migration):
+
+class Migration(FirstMigration):
     replaces = [
         ("exchange", "0001_imports_of_runs"),
         ("exchange", "0002_jobs"),

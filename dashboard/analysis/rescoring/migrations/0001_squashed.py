@@ -3,8 +3,10 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
+from dashboard.project.database import FirstMigration
 
-class Migration(migrations.Migration):
+
+class Migration(FirstMigration):
     replaces = [
         ("rescoring", "0001_rescorings"),
         ("rescoring", "0002_jobs"),
