@@ -18,12 +18,12 @@ LATER_EVENT = "weather_changed"
 LATER_METRIC = "weather/rain"
 CHANGES = {
     "trainer/events.py": {
-        "    metrics: dict[str, float | None]\n\n\nclass Evaluated": (
+        "    metrics: dict[str, float | None]\n\n\nclass RankMeasured": (
             "    metrics: dict[str, float | None]\n    weather: str = 'fair'\n\n\n"
             "class WeatherChanged(Event):\n"
             f"    type: Literal['{LATER_EVENT}'] = '{LATER_EVENT}'\n"
             "    rain: list[float]\n\n\n"
-            "class Evaluated"
+            "class RankMeasured"
         ),
         "    | StepFinished\n": "    | StepFinished\n    | WeatherChanged\n",
     },
