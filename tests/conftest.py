@@ -49,6 +49,7 @@ FIXTURES = (
     "tests.fixtures_people",
     "tests.fixtures_app",
     "tests.fixtures_metrics",
+    "tests.fixtures_runs",
 )
 
 # Hypothesis examples: few and the same each time in `make test`. No deadline, since the

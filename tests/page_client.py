@@ -39,6 +39,11 @@ def join_lines(page: str) -> str:
     return "".join(parts)
 
 
+def words(response: Any) -> str:
+    """The text of a page, each space one."""
+    return " ".join(re.sub(r"<[^>]+>", " ", response.content.decode()).split())
+
+
 def _join(space: re.Match[str]) -> str:
     if "\n" not in space[0]:
         return space[0]

@@ -21,8 +21,6 @@ from trainer.client.reporter import Reporter
 from trainer.client.verl import Follower, follow
 from trainer.events import GroupScored, StepFinished
 
-ROOT = Path(__file__).parents[2]
-
 
 def dump(folder: Path, step: int, *, score: float = 1.0) -> None:
     """As `_dump_generations` does; after batch balancing, groups are interleaved."""

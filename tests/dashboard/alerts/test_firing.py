@@ -40,13 +40,6 @@ def fresh_process() -> None:
     firing._cached.clear()
 
 
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
-
-
 class LogSteps:
     """Tells a run's metrics step by step, as one life of its trainer does."""
 

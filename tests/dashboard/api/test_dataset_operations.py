@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.jobs.models import JobState
-from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.api.asking import BASE, Program
 from tests.dashboard.jobs.working import take
 
 pytestmark = pytest.mark.django_db
@@ -20,11 +20,6 @@ ROWS = [
     {"question": f"{n} + {n} =", "answer": str(2 * n), "level": n % 3} for n in range(9)
 ]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-
-
-@pytest.fixture
-def program(alice: User) -> Program:
-    return Program(make_token(alice, "write"))
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.api.launches import LaunchIn
 from dashboard.runs.checkpoints.files import CheckpointStore
@@ -21,26 +20,15 @@ from tests.dashboard.analysis.probes.factories import (
     make_version,
     measured,
 )
-from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.api.asking import Program
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
 from trainer.presets.preset import preset_names
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("data_folder")]
 RATES = {"setting": "optim.learning_rate", "values": [1e-6, 3e-6]}
 SEEDS = {"setting": "seed", "values": ["0..2"]}
-
-
-@pytest.fixture(autouse=True)
-def data_folder(settings: Settings, tmp_path: Path) -> Path:
-    settings.COHORT_DATA = tmp_path / "data"
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def program(alice: User) -> Program:
-    return Program(make_token(alice, "write"))
 
 
 @pytest.fixture

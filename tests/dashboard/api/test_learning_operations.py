@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, Sweep
 from tests.dashboard.analysis.probes.factories import make_version
-from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.api.asking import Program
 from tests.dashboard.completions.factories import (
     make_config,
     make_group,
@@ -20,11 +20,6 @@ from tests.dashboard.completions.factories import (
 
 pytestmark = pytest.mark.django_db
 RIGHT, WRONG = (1.2, 1.2), (0.0, 0.0)
-
-
-@pytest.fixture
-def program(alice: User) -> Program:
-    return Program(make_token(alice, "write"))
 
 
 def get(program: Program, path: str) -> Any:

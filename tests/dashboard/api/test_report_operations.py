@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from tests.dashboard.analysis.reports.stories import make_measured_run
-from tests.dashboard.api.asking import Program, make_token
+from tests.dashboard.api.asking import Program
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def program(alice: User) -> Program:
-    return Program(make_token(alice, "write"))
 
 
 @pytest.fixture

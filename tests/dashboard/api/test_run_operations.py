@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
@@ -18,30 +16,14 @@ from dashboard.supervision.lease import claim_run
 from dashboard.transfers.models import RunImport
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.analysis.rescoring.factories import start
-from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.api.asking import BASE, Program
 from tests.dashboard.completions.factories import RULES, make_group, make_run
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.supervision.logs import measured
 from tests.dashboard.supervision.machines import make_samples
 from tests.dashboard.transfers.tools import trl_parquet
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def data_folder(settings: Settings, tmp_path: Path) -> Path:
-    settings.COHORT_DATA = tmp_path / "data"
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def program(alice: User) -> Program:
-    return Program(make_token(alice, "write"))
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("data_folder")]
 
 
 def get(program: Program, path: str) -> Any:

@@ -9,20 +9,15 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models import Run
-from tests.dashboard.api.asking import BASE, Program, make_token
+from tests.dashboard.api.asking import BASE, Program
 from tests.dashboard.completions.factories import RULES, make_recipe, make_run
 
 pytestmark = pytest.mark.django_db
 LINES = b'{"question": "1+1=", "answer": "2"}\n{"question": "2+2=", "answer": "4"}\n'
-
-
-@pytest.fixture
-def program(alice: User) -> Program:
-    return Program(make_token(alice, "write"))
 
 
 def upload(program: Program, data: bytes = LINES, **fields: Any) -> Any:

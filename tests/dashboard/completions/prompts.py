@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from uuid import uuid4
 
@@ -33,10 +32,6 @@ def listed(client: Client, run: Run, query: str = "") -> list[int]:
     page = client.get(address(run, query))
     assert page.status_code == 200
     return [line.position for line in page.context.get("lines", [])]
-
-
-def words(answer: Any) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
 def make(client: Client, run: Run, query: str = "", **changes: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from django.test import Client
 from django.urls import reverse
 
@@ -14,11 +13,6 @@ from dashboard.completions.prompts import SNIPPET_CHARS, read_snippets
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def get(client: Client, run: Run, query: str = "") -> str:

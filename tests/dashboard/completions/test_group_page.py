@@ -17,11 +17,6 @@ from tests.dashboard.completions.factories import make_group, make_note, make_ru
 from tests.dashboard.completions.stored import change_completions
 
 
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
-
-
 def get(client: Client, group: Group, query: str = "") -> str:
     address = ["alpha", group.run_id, group.step, group.prompt_index]
     response = client.get(reverse("group", args=address) + query)

@@ -25,8 +25,8 @@ from tests.dashboard.completions.prompts import (
     listed,
     make,
     visit,
-    words,
 )
+from tests.page_client import words
 from trainer.rewards.scoring import Correctness
 
 

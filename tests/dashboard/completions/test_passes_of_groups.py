@@ -7,7 +7,6 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.completions.models import StepRollup
 from dashboard.completions.signals.pass_at_k import (
     majority_shares,
@@ -16,7 +15,7 @@ from dashboard.completions.signals.pass_at_k import (
 )
 from dashboard.completions.signals.records import PASSES
 from dashboard.runs.models import Evaluation, Run
-from tests.dashboard.completions.factories import START, make_run
+from tests.dashboard.completions.factories import START
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import (
     make_composition,
@@ -38,11 +37,6 @@ def share_of_draws(n: int, c: int, k: int) -> float:
     """Of all ways to draw k of n, those with one of the c right."""
     draws = list(combinations(range(n), k))
     return sum(any(each < c for each in draw) for draw in draws) / len(draws)
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])

@@ -20,6 +20,7 @@ from dashboard.completions.learning_curve import (
 from dashboard.completions.prompt_visits import VISIT
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.page_client import words
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +37,6 @@ def run(shared_team: Team) -> Run:
 
 def get(client: Client, run: Run, query: str = "", prompt: int = 6) -> Any:
     return client.get(reverse("run_prompt", args=["alpha", run.pk, prompt]) + query)
-
-
-def words(answer: Any) -> str:
-    assert answer.status_code == 200
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.text).split())
 
 
 def texts(answer: Any) -> list[str]:

@@ -30,8 +30,8 @@ from tests.dashboard.completions.prompts import (
     listed,
     make,
     visit,
-    words,
 )
+from tests.page_client import words
 
 
 @pytest.fixture

@@ -7,19 +7,13 @@ import re
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.completions.models import Group, GroupTokens
 from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Run
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group
 from tests.dashboard.supervision.logs import measured
 
 LINK = re.compile(r'href="([^"]*/groups/\d+/\d+/[^"]*)"')
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def get(client: Client, run: Run, query: str) -> str:

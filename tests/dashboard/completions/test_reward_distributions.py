@@ -3,19 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.completions.signals.signal_map import MAX_CELLS, read_distribution
 from dashboard.runs.models import Run
-from tests.dashboard.completions.factories import make_run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def test_a_steps_rewards_are_counted_and_summed_up(run: Run) -> None:

@@ -4,21 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.completions.signals.composition import RuleContribution, judge
 from dashboard.completions.signals.records import StepGroup
 from dashboard.completions.signals.rule_shares import read_rule_shares
 from dashboard.runs.models import Run
-from tests.dashboard.completions.factories import make_run
 from tests.dashboard.completions.rollups import WEIGHTED, make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def graded(answers: Sequence[float], formats: Sequence[float]) -> StepGroup:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.completions.signals.records import SIGNALS
 from dashboard.completions.signals.signal_map import BANDS, MAX_ROWS, read_map
 from dashboard.runs.models import Run
@@ -13,11 +12,6 @@ from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def cells(answer: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -2,20 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.completions.signals.signal_map import read_step_timing
 from dashboard.runs.models import Run
-from tests.dashboard.completions.factories import make_run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
 pytestmark = pytest.mark.django_db
 SECONDS = {"generate": 6.0, "score": 1.0, "logprobs": 2.0, "update": 4.0, "sync": 0.5}
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def test_dead_groups_bear_their_share_of_each_phase(run: Run) -> None:

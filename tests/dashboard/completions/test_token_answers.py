@@ -20,11 +20,6 @@ from tests.dashboard.supervision.logs import measured
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
-
-
 def keep(group: Group, *pieces: str, **values: Any) -> None:
     GroupTokens.objects.create(
         group=group, packed=pack_tokens([measured(*pieces, **values)])

@@ -45,7 +45,6 @@ class Shape:
     warnings: tuple[str, ...] = ()
 
 
-REPLY = {"role": "assistant", "content": "1.5"}
 TEST = "assert total([1, 2]) == 3"
 CHECK = "def check(candidate):\n    assert candidate([1, 2]) == 3\n"
 SUM = "```python\ndef total(numbers):\n    return sum(numbers)\n```"

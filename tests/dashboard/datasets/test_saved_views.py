@@ -22,6 +22,7 @@ from dashboard.jobs.kinds import Context, JobReleased
 from dashboard.jobs.models import JobState
 from dashboard.project.errors import UserError
 from tests.dashboard.jobs.working import do, take
+from tests.page_client import words
 
 ROWS = [
     *(
@@ -69,10 +70,6 @@ def save(
 
 def rows_of(version: DatasetVersion) -> list[Row]:
     return [row.as_row() for row in version.rows.order_by("position")]
-
-
-def words(answer: Any) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
 def made(name: str = "Mine") -> DatasetVersion:

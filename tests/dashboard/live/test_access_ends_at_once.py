@@ -8,18 +8,12 @@ import pytest
 from django.contrib.sessions.models import Session
 
 from dashboard.accounts.members import deactivate, end_sessions, remove_member
-from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.models import Membership, User
 from dashboard.live import consumer
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, watch
-from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
 
 
 def _remove(alice: User, bob: User) -> None:

@@ -12,22 +12,16 @@ from django.test import Client
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.live.messages import OTHER_PROTOCOL, PROTOCOL
 from dashboard.live.pubsub import ACCESS, _subscriptions
 from dashboard.project.environment import ROOT
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import refusal, watch
-from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OTHERS = [PROTOCOL - 1, PROTOCOL + 1]
 SENT = {"type": "protocol", "protocol": PROTOCOL}
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
 
 
 def test_script_and_server_of_one_version_speak_the_same() -> None:

@@ -7,21 +7,15 @@ import gc
 import pytest
 from django.db import OperationalError
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.live import consumer
 from dashboard.live.messages import PROTOCOL
 from dashboard.live.pubsub import ACCESS, _subscriptions
 from dashboard.pages.sockets import RunConsumer
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import come, refusal, watch
-from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, watch
 from tests.dashboard.operations.scraping import Samples, reported
-from tests.dashboard.runs.stories import queue_run
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -19,11 +18,6 @@ pytestmark = [
 async def now() -> Samples:
     reported_now: Samples = await in_thread(reported)()
     return reported_now
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
 
 
 async def test_an_open_page_and_its_frames_are_counted_while_it_is_open(

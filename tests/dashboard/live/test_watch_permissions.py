@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 from django.contrib.sessions.models import Session
 
-from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.models import Membership, User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
 from dashboard.runs.models import Run
 from dashboard.runs.stream import MAX_ENCODED, feed_of
 from tests.dashboard.live.watching import in_thread, refusal, watch
-from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
 
 
 async def test_a_viewer_of_the_team_may(bob: User, run: Run) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from channels.layers import get_channel_layer
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
 from dashboard.live.pubsub import group_name
@@ -22,14 +22,9 @@ from dashboard.runs.models import Run
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.takeover import cut_history
 from tests.dashboard.live.watching import in_thread, watch
-from tests.dashboard.runs.stories import Story, queue_run
+from tests.dashboard.runs.stories import Story
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def run(team: Team) -> Run:
-    return queue_run(team)
 
 
 @pytest.fixture

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.django_db
 LOG = "/alpha/audit-log/"
 
 
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
-
-
 def verbs_shown(text: str) -> list[str]:
     return re.findall(
         r'role="cell" data-label="Action"><span class="mono">([^<]+)', text

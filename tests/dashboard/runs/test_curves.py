@@ -6,16 +6,10 @@ import random
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.runs.charts.series import Curve, make_buckets, read_history
 from dashboard.runs.models import Run, Step
-from tests.dashboard.completions.factories import make_run, make_steps
+from tests.dashboard.completions.factories import make_steps
 from tests.dashboard.runs.stories import make_history
-
-
-@pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
-    return make_run(shared_team)
 
 
 def _curves(run: Run, metrics: list[str], **options: int) -> dict[str, Curve]:

@@ -28,7 +28,6 @@ from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
 
 pytestmark = pytest.mark.django_db
-LEFT = ("state", "silence", "seconds_left")
 
 
 def fall_silent(run: Run, seconds: float, *, pace: float = 10.0) -> Run:

@@ -20,13 +20,6 @@ from tests.dashboard.supervision.logs import LogBuilder
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
-
-
 def resume(run: Run) -> Claim:
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)
     claim = claim_run(run.id, "worker-2")

@@ -28,7 +28,6 @@ from trainer.config import RunConfig
 from trainer.events import SettingsChanged
 
 pytestmark = pytest.mark.django_db
-KEEP_5 = {"checkpoint.keep_last": 5}
 
 
 def changes_of(run: Run, attempt: int) -> list[dict[str, Any]]:

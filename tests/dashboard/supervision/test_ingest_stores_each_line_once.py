@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from dashboard.completions.models import Group, RuleNote
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
 from dashboard.supervision.ingest import ingest
-from dashboard.supervision.lease import Claim, LeaseLost, claim_run
+from dashboard.supervision.lease import Claim, LeaseLost
 from tests.dashboard.supervision.logs import START, LogBuilder, group, metrics_of
 from trainer.events import (
     Evaluated,
@@ -22,13 +22,6 @@ from trainer.events import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
 
 
 def test_a_step_becomes_rows(claim: Claim) -> None:

@@ -25,13 +25,6 @@ pytestmark = pytest.mark.django_db
 YES = [measured("yes", "<eos>"), measured("n", "o", "<eos>")]
 
 
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
-
-
 def with_token_values(
     log: LogBuilder, step: int, *, index: int = 0, **values: Any
 ) -> LogBuilder:

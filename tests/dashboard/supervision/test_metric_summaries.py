@@ -21,13 +21,6 @@ pytestmark = pytest.mark.django_db
 Summary = tuple[float, int, float, int, float, int, float, int]
 
 
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
-
-
 def stored(run: Run) -> dict[str, Summary]:
     columns = ("last", "last_step", "low", "low_step", "high", "high_step", "total")
     rows = MetricSummary.objects.filter(run=run).values_list("name", *columns, "num")

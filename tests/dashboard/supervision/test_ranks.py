@@ -18,13 +18,6 @@ from trainer.events import RanksMeasured
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
-
-
 def measure(log: LogBuilder, step: int, *work: float) -> LogBuilder:
     log.add(
         RanksMeasured, step=step, ranks=[make_rank(n, s) for n, s in enumerate(work)]
@@ -114,8 +107,3 @@ def test_the_table_has_a_row_for_each_rank(
     assert "75 %" in shown
     samples = reverse("run_system_samples", args=["alpha", run.id])
     assert alice_client.get(samples).json()["ranks_step"] == "1-6"
-
-
-def test_non_members_see_no_ranks(charlie_client: Client, run: Run) -> None:
-    url = reverse("run_ranks", args=["alpha", run.id])
-    assert charlie_client.get(url).status_code == 404

@@ -40,13 +40,6 @@ COLUMNS = (
 )
 
 
-@pytest.fixture
-def claim(run: Run) -> Claim:
-    claim = claim_run(run.id, "worker-1")
-    assert claim is not None
-    return claim
-
-
 def stored(run: Run) -> list[tuple[Any, ...]]:
     rows = StepRollup.objects.filter(run=run).order_by("step", "attempt")
     # numpy would compare NaN with NaN; bytes do not.

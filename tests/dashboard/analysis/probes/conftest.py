@@ -3,10 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pytest_django.fixtures import Settings
 
 
 @pytest.fixture(autouse=True)
-def data_folder(settings: Settings, tmp_path: Path) -> Path:
-    settings.COHORT_DATA = tmp_path / "data"
-    return tmp_path / "data"
+def own_folder(data_folder: Path) -> None:
+    """Each test has its own COHORT_DATA."""

@@ -23,6 +23,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import split_version
 from tests.dashboard.jobs.working import waiting
+from tests.page_client import words
 
 WORDS = "one train leaves the town at nine and another one at noon so when do they"
 LONG = f"{WORDS} meet again if both go at the same speed all day long"
@@ -62,10 +63,6 @@ def prints(rows: list[Row]) -> Fingerprints:
     for row in rows:
         made.add(row)
     return made
-
-
-def words(answer: Any) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
 def get(client: Client, held_out: DatasetVersion, **query: Any) -> Any:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pytest_django.fixtures import Settings
 
 if TYPE_CHECKING:
     from dashboard.accounts.models import Team
@@ -13,9 +12,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def data_folder(settings: Settings, tmp_path: Path) -> Path:
-    settings.COHORT_DATA = tmp_path / "data"
-    return tmp_path / "data"
+def own_folder(data_folder: Path) -> None:
+    """Each test has its own COHORT_DATA."""
 
 
 @pytest.fixture

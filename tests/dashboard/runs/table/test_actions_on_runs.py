@@ -16,7 +16,6 @@ from dashboard.runs.models import Run, RunStar
 from tests.dashboard.runs.table.rows import make_runs
 
 pytestmark = pytest.mark.django_db
-NAMES = ("amber", "brave", "calm", "deft")
 
 
 @pytest.fixture
