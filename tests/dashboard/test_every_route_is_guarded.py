@@ -500,16 +500,21 @@ def test_non_members_find_nothing(
         assert {found[n] for n in found if n not in no_such_method} <= {404}, found
 
     # Nor through a team of their own.
-    found = {}
-    for name in VIEWERS_POST:
-        parts = addresses[name].split("/")
-        is_numbered = any(re.fullmatch(r"\d+|[0-9a-f-]{36}", part) for part in parts)
-        if is_numbered:
-            method = "post" if name in POST_ONLY else "get"
-            address = addresses[name].replace("/alpha/", "/other/", 1)
-            found[name] = _ask(charlie_client, method, address)
-    assert found == dict.fromkeys(found, 404) | dict.fromkeys(SHARED, 403)
-    assert len(found) > 100
+    numbered = [
+        (name, address.replace("/alpha/", "/other/", 1))
+        for name, address in addresses.items()
+        if name in VIEWERS_POST and re.search(r"/(\d+|[0-9a-f-]{36})(/|$)", address)
+    ]
+    for method in ("get", "post"):
+        found = {n: _ask(charlie_client, method, a) for n, a in numbered}
+        found = {n: status for n, status in found.items() if _takes(method, n)}
+        expected = dict.fromkeys(found, 404) | dict.fromkeys(SHARED & found.keys(), 403)
+        if method == "post":
+            expected["dataset_upload_parts"] = (
+                422  # says first that ?offset= is missing
+            )
+        assert found == expected, method
+    assert len(numbered) > 100
 
 
 def test_a_viewer_looks_at_everything_and_changes_nothing(

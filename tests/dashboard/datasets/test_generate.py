@@ -227,13 +227,6 @@ def test_an_unknown_task_is_not_found(alice_client: Client):
     assert answer.status_code == 404
 
 
-def test_a_viewer_sees_tasks_but_does_not_generate(bob_client: Client):
-    url = "/alpha/datasets/generate?task=chain_sum"
-
-    assert bob_client.get(url).status_code == 200
-    assert bob_client.post(url, FORM).status_code == 403
-
-
 def test_a_missing_package_is_shown_on_the_page(
     alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ):

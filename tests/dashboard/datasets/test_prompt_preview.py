@@ -329,15 +329,6 @@ def test_the_preview_reports_a_missing_file(alice_client: Client, sent: Upload) 
     assert "is missing" in ask_before(alice_client, sent, "org/model")
 
 
-def test_another_teams_file_is_not_rendered(
-    charlie_client: Client, sent: Upload, alice_client: Client
-) -> None:
-    address = f"/datasets/uploads/{sent.pk}/prompt"
-
-    assert charlie_client.post(f"/alpha{address}").status_code == 404
-    assert charlie_client.post(f"/other{address}").status_code == 404
-
-
 def test_the_mapping_page_has_a_preview_for_members(
     alice_client: Client, bob_client: Client, sent: Upload
 ) -> None:

@@ -139,22 +139,8 @@ def test_an_unknown_version_is_404(alice_client: Client, version: RecipeVersion)
     assert alice_client.get(url, {"version": "x"}).status_code == 404
 
 
-def test_a_stranger_finds_nothing(charlie_client: Client, version: RecipeVersion):
-    """Nor under a team of their own."""
-    own = f"/other/rewards/{version.recipe_id}/"
-    for path in ("", "new", f"{version.recipe_id}/", f"{version.recipe_id}/edit"):
-        url = f"/alpha/rewards/{path}"
+def test_a_viewer_cannot_save(bob_client: Client, version: RecipeVersion):
+    url = f"/alpha/rewards/{version.recipe_id}/edit"
 
-        assert charlie_client.get(url).status_code == 404, url
-        assert charlie_client.post(url).status_code in (404, 405), url
-    assert charlie_client.get(own).status_code == 404
-    assert charlie_client.post(f"{own}edit").status_code == 404
-
-
-def test_viewers_can_read_but_not_save(bob_client: Client, version: RecipeVersion):
-    for path in ("new", f"{version.recipe_id}/edit"):
-        url = f"/alpha/rewards/{path}"
-
-        assert bob_client.get(url).status_code == 200
-        assert bob_client.post(url, {"action": "save"}).status_code == 403
+    assert bob_client.post(url, {"action": "save"}).status_code == 403
     assert RewardRecipe.objects.count() == 1

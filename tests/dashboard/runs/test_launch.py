@@ -241,15 +241,6 @@ def test_another_teams_dataset_cannot_be_trained_on(
     assert charlie_client.get(f"/{team.slug}/runs/new").status_code == 404
 
 
-def test_a_viewer_launches_nothing(
-    bob_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
-    status, _ = _post(bob_client, team, filled)
-
-    assert status == 403
-    assert not Run.objects.exists()
-
-
 def test_a_new_form_shows_defaults_and_no_errors(
     alice_client: Client, team: Team, filled: dict[str, Any]
 ) -> None:

@@ -162,12 +162,6 @@ def test_a_worker_registers_and_signs_off() -> None:
     assert worker.stopped_at is not None
 
 
-def test_non_members_do_not_see_a_teams_page(charlie_client: Client) -> None:
-    response = charlie_client.get(reverse("compute", args=["alpha"]))
-
-    assert response.status_code == 404
-
-
 NONE = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 

@@ -47,13 +47,6 @@ def test_cookies_of_an_encrypted_visit_stay_encrypted(is_encrypted: bool) -> Non
         assert bool(cookie["secure"]) is is_encrypted
 
 
-def test_anonymous_users_are_sent_to_sign_in() -> None:
-    response = Client().get("/alpha/runs/")
-
-    assert response.status_code == 302
-    assert response.headers["Location"].startswith("/sign-in/")
-
-
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("url", "origin", "is_taken"),

