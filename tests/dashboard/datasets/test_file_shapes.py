@@ -53,6 +53,7 @@ CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {}}}]
 CHOICES = "Which is a planet?\n\nA) Sirius\nB) Mars\nC) Vega\nD) Luna"
 OPTIONS = ["Sirius", "Mars", "Vega", "Luna"]
+FROM_0 = {"num_options": 4, "answer_as": "number_from_0"}
 
 SHAPES = {
     "Alpaca": Shape(
@@ -230,14 +231,7 @@ SHAPES = {
         prompt=CHOICES,
         answer="1",
         columns=("question", "subject", "choices"),
-        rule=(
-            "multiple_choice",
-            {
-                "options_column": "choices",
-                "num_options": 4,
-                "answer_as": "number_from_0",
-            },
-        ),
+        rule=("multiple_choice", {"options_column": "choices", **FROM_0}),
         right="<answer>B</answer>",
         wrong="<answer>A</answer>",
         format="parquet",
@@ -271,14 +265,7 @@ SHAPES = {
         prompt=CHOICES,
         answer="2",
         columns=("question", "choices"),
-        rule=(
-            "multiple_choice",
-            {
-                "options_column": "choices",
-                "num_options": 4,
-                "answer_as": "number_from_0",
-            },
-        ),
+        rule=("multiple_choice", {"options_column": "choices", **FROM_0}),
         right="<answer>B</answer>",
         wrong="<answer>C</answer>",
     ),
@@ -311,14 +298,7 @@ SHAPES = {
         prompt="Which is 1?\n\nA) 3\nB) 1\nC) 2\nD) 0",
         answer="1",
         columns=("question", "choices"),
-        rule=(
-            "multiple_choice",
-            {
-                "options_column": "choices",
-                "num_options": 4,
-                "answer_as": "number_from_0",
-            },
-        ),
+        rule=("multiple_choice", {"options_column": "choices", **FROM_0}),
         right="<answer>B</answer>",
         wrong="<answer>D</answer>",
         format="parquet",
@@ -351,14 +331,7 @@ SHAPES = {
         prompt=CHOICES,
         answer="1",
         columns=("question", "opa", "opb", "opc", "opd"),
-        rule=(
-            "multiple_choice",
-            {
-                "options_column": "opa, opb, opc, opd",
-                "num_options": 4,
-                "answer_as": "number_from_0",
-            },
-        ),
+        rule=("multiple_choice", {"options_column": "opa, opb, opc, opd", **FROM_0}),
         right="<answer>B</answer>",
         wrong="<answer>A</answer>",
         warnings=("equal_prompts",),
