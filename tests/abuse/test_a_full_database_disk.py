@@ -29,7 +29,6 @@ from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.test_external_runs import open_one, send_events
 from tests.dashboard.jobs.working import change_kind, do, take
 
-pytestmark = pytest.mark.django_db
 MIB = 2**20
 
 

@@ -23,7 +23,6 @@ from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 SIGN_UP = {
     "username": "dora",
     "display_name": "",

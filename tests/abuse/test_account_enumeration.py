@@ -15,7 +15,6 @@ from dashboard.accounts import adapters
 from dashboard.accounts.models import User
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 HERE = "tests.abuse.test_account_enumeration"
 answered = threading.Event()
 sending = threading.Event()

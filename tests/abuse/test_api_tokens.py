@@ -21,8 +21,6 @@ from tests.dashboard.completions.factories import make_run
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.fixtures_app import WebProcesses
 
-pytestmark = pytest.mark.django_db
-
 
 def detail_of(answer: HttpResponseBase) -> str:
     return str(json.loads(answer.content)["detail"])  # type: ignore[attr-defined]  # not streamed

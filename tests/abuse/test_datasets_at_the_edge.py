@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from django.test import Client
 
 from dashboard.datasets.models import DatasetVersion
 from tests.dashboard.datasets.test_upload import MAPPING, RECORDS, jsonl, upload
-
-pytestmark = pytest.mark.django_db
 
 
 def imported(client: Client, records: list[dict[str, object]]) -> DatasetVersion:

@@ -28,8 +28,6 @@ from tests.dashboard.completions.stored import change_completions
 from tests.dashboard.test_every_route_is_guarded import OPEN, PERSONAL, VIEWERS_POST
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 
-pytestmark = pytest.mark.django_db
-
 PAGES = sorted({*OPEN, *PERSONAL, *VIEWERS_POST})
 # Data in a script element is no script, so its kind is named.
 INLINE = re.compile(

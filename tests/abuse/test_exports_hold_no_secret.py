@@ -19,7 +19,6 @@ from dashboard.alerts.services import add_channel
 from dashboard.api.models import ApiToken
 from tests.dashboard.api.asking import Program, make_token
 
-pytestmark = pytest.mark.django_db
 SEED = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
 HOOK = "https://hooks.example.org/services/T0/B0/quiet-part"
 

@@ -7,12 +7,9 @@ import socket
 from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
-import pytest
-
 from dashboard.web.connections import MAX_HEAD_BYTES
 from tests.fixtures_app import WebProcesses
 
-pytestmark = pytest.mark.django_db(transaction=True)
 HANG_SECONDS = 5
 KEY = b"Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\nSec-WebSocket-Version: 13\r\n"
 UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"

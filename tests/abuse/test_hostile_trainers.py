@@ -22,7 +22,6 @@ from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.test_external_runs import open_one, send_events
 from tests.dashboard.supervision.logs import group
 
-pytestmark = pytest.mark.django_db
 LARGE = 10**400
 KEY = "0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"
 STEP = {"type": "step_finished", "metrics": {"loss": 0.5}}

@@ -16,10 +16,7 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from tests.fixtures_app import WebProcesses
 
-pytestmark = [
-    *(pytest.mark.browser, pytest.mark.slow),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NUM_ROWS = 200
 
 

@@ -21,7 +21,6 @@ from tests.dashboard.test_every_route_is_guarded import addresses as addresses
 from tests.inputs.requesting import failures
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 MULTIPART = "multipart/form-data; boundary=b"
 
 

@@ -8,9 +8,6 @@ import urllib.request
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
-import pytest
-
-pytestmark = pytest.mark.django_db(transaction=True)
 HEAD = b"POST /sign-in/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
 BEGINNINGS = (
     HEAD[:30],

@@ -7,7 +7,6 @@ import urllib.request
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
-import pytest
 from django.conf import settings
 from django.test import Client
 
@@ -15,7 +14,6 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 
-pytestmark = pytest.mark.django_db(transaction=True)
 NUM_READERS = 24  # more than the web process has connections to its database
 
 

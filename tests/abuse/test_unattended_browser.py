@@ -14,7 +14,6 @@ from tests.dashboard.accounts.test_second_factors import code, enter
 from tests.dashboard.accounts.test_second_factors import guarded as guarded
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
 NEW = {"new_password1": "another long secret", "new_password2": "another long secret"}
 

@@ -14,9 +14,6 @@ from dashboard.alerts.delivery import deliver_due
 from dashboard.alerts.models import Channel, Delivery
 from tests.dashboard.alerts.factories import make_delivery, serve_hook
 
-pytestmark = pytest.mark.django_db
-
-
 INSIDE = (
     "https://127.0.0.1/x", "https://127.1/x", "https://2130706433/x",
     "https://0x7f000001/x", "https://0177.0.0.1/x", "https://0/x",

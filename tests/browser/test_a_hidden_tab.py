@@ -16,11 +16,7 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.fixtures_app import CHROMIUM_FLAGS, sign_in
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"
 MAP = "document.querySelector('[data-signal-chart=\"map\"]')"
 COUNT_DRAWINGS = """

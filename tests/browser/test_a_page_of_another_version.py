@@ -12,11 +12,7 @@ from dashboard.live.messages import PROTOCOL
 from tests.browser.accessibility import findings
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SCRIPT = re.compile(r"/js/live/stream\.js$")
 
 

@@ -12,11 +12,7 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SHOW = "document.querySelector('[data-chart=\"{}\"]')"
 MARKS = SHOW + ".layout?.shapes?.map(({{ x0 }}) => x0).join()"
 

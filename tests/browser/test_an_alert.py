@@ -10,7 +10,7 @@ from dashboard.alerts.models import Alert, Rule
 from tests.browser.accessibility import Look, findings, looking_with
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 
 
 @looking_with(findings)

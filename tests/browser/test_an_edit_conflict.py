@@ -12,7 +12,7 @@ from dashboard.runs.models import Run
 from tests.browser.accessibility import Look, findings_in_each_view, looking_with
 from tests.dashboard.runs.stories import queue_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 THEIRS = "Diverges at step 40.\nThe KL rises before the reward falls."
 MINE = "Diverges at step 40.\nA learning rate of 1e-6 holds.\nTried twice."
 

@@ -13,11 +13,7 @@ from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_an_external_run_is_watched_and_closed(

@@ -8,11 +8,7 @@ from playwright.sync_api import Page
 from dashboard.accounts.models import Team
 from tests.browser.accessibility import findings_in_each_view
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_the_token_page_is_accessible(page: Page, team: Team) -> None:

@@ -15,11 +15,7 @@ from tests.dashboard.analysis.compare.seeds import make_seeds
 from tests.dashboard.completions.factories import make_group
 from tests.fixtures_app import sign_in
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 PLOT = "document.querySelector('[data-curve-plot]')"
 DIFFERENCES = "document.querySelector('[data-difference-plot]')"
 

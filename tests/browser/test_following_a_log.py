@@ -17,7 +17,7 @@ from dashboard.supervision.lease import claim_run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 AT_END = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 8"
 
 

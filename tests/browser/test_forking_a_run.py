@@ -20,11 +20,7 @@ from tests.dashboard.runs.launching import (
 from tests.dashboard.runs.stories import Story
 from tests.dashboard.supervision.checkpoints import save
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_forks_chart_continues_its_parents(page: Page, team: Team) -> None:

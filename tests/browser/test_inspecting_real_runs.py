@@ -22,11 +22,7 @@ from tests.dashboard.supervision.factories import Launcher
 from tests.faults.tiny import config_tree, save_model
 from tests.faults.workers import Worker
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RULES = [
     {
         "name": "digits",

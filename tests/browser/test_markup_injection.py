@@ -15,11 +15,7 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from tests.dashboard.completions.stored import change_completions
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Each sets `window.evil` if it is interpreted as markup, a link or a template.
 EVIL = (

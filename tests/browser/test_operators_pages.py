@@ -11,11 +11,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.operations.models import Quota
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_an_operator_sets_a_quota(

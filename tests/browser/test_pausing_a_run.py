@@ -14,7 +14,7 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.completions.factories import make_group, make_note, make_run
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 REASON = (
     "100% of the scores of step 6 failed; reward.max_error_share allows 20%. So the "
     "step was not trained on, and the run pauses.\n"

@@ -16,7 +16,7 @@ from tests.browser.accessibility import (
 )
 from tests.fixtures_app import set_password
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 
 
 @pytest.mark.slow

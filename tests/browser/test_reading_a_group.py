@@ -14,7 +14,7 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.fixtures_app import sign_in
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 BEST = "Use **all** numbers:\n\n$x = \\frac{44}{4}$\n\n```python\nprint(11)\n```"
 OTHER = BEST.replace("44", "48").replace("11", "12")
 

@@ -15,7 +15,7 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.supervision.logs import measured
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.dashboard.analysis.reports.stories import (
     make_sampled_group,
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

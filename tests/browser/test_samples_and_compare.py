@@ -13,11 +13,7 @@ from dashboard.runs.models import Run
 from tests.browser.waiting import wait_until
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 LONG = "\n".join(f"Try {i}: 3 * {i} = {3 * i}" for i in range(60))
 
 

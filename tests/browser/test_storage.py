@@ -16,11 +16,7 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_an_admin_previews_a_retention_and_saves_it(page: Page, team: Team) -> None:

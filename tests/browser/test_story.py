@@ -20,11 +20,7 @@ from tests.dashboard.runs.stories import Story
 from tests.faults.tiny import save_model
 from tests.faults.workers import Worker
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.browser(minutes=1),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.browser(minutes=1)]
 MINUTE = 60_000
 NUM_STEPS = 6
 FIRST_CHART = "document.querySelector('[data-chart=reward-mean]')"

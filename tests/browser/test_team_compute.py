@@ -11,10 +11,7 @@ from dashboard.supervision.models import Cluster
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
-pytestmark = [
-    *(pytest.mark.browser, pytest.mark.slow),
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 ADDRESS = "ray-a:6379"  # allowed by the tests' web process
 
 

@@ -17,11 +17,7 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.alerts.factories import make_delivery
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_the_log_is_filtered_and_downloaded(

@@ -18,11 +18,7 @@ from tests.dashboard.supervision.factories import Launcher
 from tests.faults.tiny import config_tree, save_model
 from tests.faults.workers import Worker
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 RATE = "config.optim.learning_rate"
 
 

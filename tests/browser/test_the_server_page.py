@@ -18,11 +18,7 @@ from dashboard.supervision.workers import register
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def make_story(team: Team) -> None:

@@ -13,11 +13,7 @@ from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.fixtures_app import WebProcesses
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]').data?.at(-1)"
 
 

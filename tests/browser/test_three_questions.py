@@ -22,11 +22,7 @@ from tests.dashboard.completions.factories import (
 from tests.dashboard.completions.rollups import WEIGHTED, make_rollup
 from tests.dashboard.completions.step_groups import make_group as make_step_group
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NUM_STEPS, JUMP, ASKED = 80, 51, 40
 WORST = -0.4
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]')"

@@ -11,11 +11,7 @@ from playwright.sync_api import BrowserContext
 
 from dashboard.accounts.models import User
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_user_downloads_their_data_and_deletes_the_account(

@@ -28,7 +28,7 @@ from tests.contracts.production import (
 from tests.faults.workers import wait_for
 from tests.fixtures_app import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.slow
 
 
 class Container:

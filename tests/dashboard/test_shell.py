@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -22,7 +21,6 @@ from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = pytest.mark.django_db
 FEATURES = {
     "signal map": "metrics/#chart-signal-map",
     "rule shares": "metrics/#chart-signal-variance",

@@ -20,7 +20,7 @@ from dashboard.live.messages import BAD_MESSAGE
 from tests.dashboard.runs.stories import queue_run
 from tests.inputs.parsers.row import JSON, dumped, shaped
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.slow
 NUM_EXAMPLES = 20_000
 TEXT, BINARY, CLOSE = 1, 2, 8
 TOO_BIG, NO_UTF8, PROTOCOL = 1009, 1007, 1002

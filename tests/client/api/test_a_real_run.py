@@ -14,7 +14,7 @@ from tests.dashboard.completions.factories import make_recipe
 from tests.faults.tiny import RECIPE, save_model
 from tests.faults.workers import Worker
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.slow
 STATES = ("queued", "starting", "running", "finished")
 SETTINGS = {
     "optim.num_steps": 4,

@@ -22,7 +22,6 @@ from trainer.events import Evaluated
 
 # The rows of these tests lack the column that it needs, so a launch warns.
 COUNTDOWN = {"name": "equation", "kind": "countdown", "weight": 1.0}
-pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_push_makes_versions_and_launch_starts_a_run_on_one(

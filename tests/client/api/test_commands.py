@@ -19,8 +19,6 @@ from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
 from trainer.client.commands import COLUMNS
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 
 @pytest.fixture
 def cohort(live_app: str, token: str, tmp_path: Path) -> Cohort:

@@ -12,8 +12,6 @@ from trainer.client import Client, Refused, Unreachable
 from trainer.client.api import datasets
 from trainer.client.http import Server
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:

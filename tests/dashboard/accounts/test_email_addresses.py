@@ -18,7 +18,6 @@ from dashboard.accounts.members import invite
 from dashboard.accounts.models import AuditEntry, User
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
 
 

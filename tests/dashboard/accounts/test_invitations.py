@@ -18,7 +18,6 @@ from dashboard.accounts.models import AuditEntry, Invitation, Membership, Team, 
 from dashboard.project.errors import UserError
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 SIGN_UP = {
     "username": "dora",
     "display_name": "Dora",

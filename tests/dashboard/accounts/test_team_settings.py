@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
-
-pytestmark = pytest.mark.django_db
 
 
 def member_of(user: User) -> Membership:

@@ -25,8 +25,6 @@ from dashboard.runs.state import END_TIME, transition
 from tests.dashboard.alerts.factories import Hook, make_delivery, serve_hook
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def hook(settings: Settings) -> Iterator[Hook]:

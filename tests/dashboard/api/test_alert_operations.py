@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dashboard.accounts.models import AuditEntry, Team
 from dashboard.alerts.models import Rule
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.api.asking import Program
 from tests.dashboard.completions.factories import make_run
-
-pytestmark = pytest.mark.django_db
 
 
 def verbs(prefix: str) -> list[str]:

@@ -15,7 +15,6 @@ from dashboard.jobs.models import JobState
 from tests.dashboard.api.asking import BASE, Program
 from tests.dashboard.jobs.working import take
 
-pytestmark = pytest.mark.django_db
 ROWS = [
     {"question": f"{n} + {n} =", "answer": str(2 * n), "level": n % 3} for n in range(9)
 ]

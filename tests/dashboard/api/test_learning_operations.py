@@ -18,7 +18,6 @@ from tests.dashboard.completions.factories import (
     make_steps,
 )
 
-pytestmark = pytest.mark.django_db
 RIGHT, WRONG = (1.2, 1.2), (0.0, 0.0)
 
 

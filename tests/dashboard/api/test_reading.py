@@ -18,8 +18,6 @@ from tests.dashboard.completions.factories import (
     make_steps,
 )
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def program(alice: User) -> Program:

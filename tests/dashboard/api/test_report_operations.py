@@ -10,8 +10,6 @@ from dashboard.accounts.models import AuditEntry, Team
 from tests.dashboard.analysis.reports.stories import make_measured_run
 from tests.dashboard.api.asking import Program
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def report(program: Program, team: Team) -> Any:

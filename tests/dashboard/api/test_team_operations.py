@@ -23,8 +23,6 @@ from tests.dashboard.api.asking import Program, make_token, token_of
 from tests.dashboard.completions.factories import RULES, make_recipe, make_run
 from tests.dashboard.supervision.machines import make_worker
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def program(alice: User) -> Program:

@@ -13,8 +13,6 @@ from dashboard.api.models import ApiToken
 from dashboard.project.errors import UserError
 from tests.dashboard.api.asking import Program, make_token, token_of
 
-pytestmark = pytest.mark.django_db
-
 
 def test_me_returns_the_tokens_owner(alice: User) -> None:
     found = Program(make_token(alice, "write")).get("/me")

@@ -16,7 +16,6 @@ from dashboard.runs.models import Run
 from tests.dashboard.api.asking import BASE, Program
 from tests.dashboard.completions.factories import RULES, make_recipe, make_run
 
-pytestmark = pytest.mark.django_db
 LINES = b'{"question": "1+1=", "answer": "2"}\n{"question": "2+2=", "answer": "4"}\n'
 
 

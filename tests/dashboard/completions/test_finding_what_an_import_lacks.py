@@ -14,7 +14,6 @@ from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.completions.stored import change_completions
 
-pytestmark = pytest.mark.django_db
 PLACE = re.compile(r'data-found="1/4/(\d)"')
 
 

@@ -15,11 +15,7 @@ from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.completions.prompts import MAPPING, ROWS, visit
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CURVES = [
     (0, 0, 0, 0, 0, 0),  # never solved
     (0, 1, 2, 3, 4, 4),  # solved

@@ -8,8 +8,6 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
-pytestmark = pytest.mark.django_db
-
 
 def test_a_steps_rewards_are_counted_and_summed_up(run: Run) -> None:
     make_rollup(run, 1, [make_group([0.0, 0.0, 0.5, 1.0]), make_group([1.2, None])])

@@ -18,7 +18,6 @@ from tests.dashboard.completions.factories import make_group, make_run, make_ste
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group as make_step_group
 
-pytestmark = pytest.mark.django_db
 CHARTS = ["map", "rewards", "advantages", "rules", "anatomy"]
 
 

@@ -11,8 +11,6 @@ from tests.dashboard.completions.factories import make_run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
-pytestmark = pytest.mark.django_db
-
 
 def cells(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Each as (first step of its column, lowest prompt of its row, band, groups)."""

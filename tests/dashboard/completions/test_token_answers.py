@@ -17,8 +17,6 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_config, make_group, make_run
 from tests.dashboard.supervision.logs import measured
 
-pytestmark = pytest.mark.django_db
-
 
 def keep(group: Group, *pieces: str, **values: Any) -> None:
     GroupTokens.objects.create(

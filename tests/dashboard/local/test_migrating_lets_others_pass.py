@@ -19,7 +19,6 @@ from django.db.migrations.recorder import MigrationRecorder
 from dashboard.local.management.commands import migrate
 from tests.fixtures_app import test_database_url
 
-pytestmark = pytest.mark.django_db(transaction=True)
 APP, NAME = "training", "9000_of_this_test"
 TABLES = ("crowded_first", "crowded_second", "crowded_victims")
 GROWS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
@@ -14,8 +13,6 @@ from dashboard.datasets.mapping import Mapping
 from dashboard.runs.models import SavedView
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.completions.factories import make_group, make_run
-
-pytestmark = pytest.mark.django_db
 
 
 def verbs() -> list[str]:

@@ -23,7 +23,6 @@ from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = pytest.mark.django_db
 LOG = "/alpha/audit-log/"
 
 

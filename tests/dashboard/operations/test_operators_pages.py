@@ -16,8 +16,6 @@ from tests.abuse.test_every_page_is_strict import INLINE, assert_strict
 from tests.dashboard.completions.factories import make_run
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
-
 
 def routes() -> list[URLPattern]:
     (found,) = [

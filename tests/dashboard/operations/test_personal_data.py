@@ -17,7 +17,6 @@ from dashboard.operations.personal_data import erase, export_of
 from dashboard.runs.models import Run, RunStar, SavedView
 from tests.dashboard.completions.factories import make_group, make_run
 
-pytestmark = pytest.mark.django_db
 PASSWORD = "a long enough secret"
 
 

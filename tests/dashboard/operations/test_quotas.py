@@ -31,8 +31,6 @@ from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, settings: Any) -> Path:

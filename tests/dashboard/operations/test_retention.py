@@ -19,8 +19,6 @@ from dashboard.runs.queries import run_directory
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.table.test_trash_of_runs import refuse_to_delete
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture(autouse=True)
 def data(tmp_path: Path, settings: Any) -> Path:

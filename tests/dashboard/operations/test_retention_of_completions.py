@@ -34,7 +34,6 @@ from tests.dashboard.completions.factories import make_note
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.stored import completions_of
 
-pytestmark = pytest.mark.django_db
 STEPS = (1, 2, 3)  # of two groups of four completions each
 
 

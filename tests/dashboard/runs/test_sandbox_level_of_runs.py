@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from django.test import Client
 from django.utils import timezone
 
@@ -12,7 +11,6 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunEvent
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = pytest.mark.django_db
 CODE: list[dict[str, Any]] = [
     {"name": "mine", "kind": "python_function", "weight": 1.0, "params": {}}
 ]

@@ -11,7 +11,6 @@ from dashboard.supervision.lease import claim_run
 from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import reclaim, register
 
-pytestmark = pytest.mark.django_db
 NAME = "training@here"
 
 

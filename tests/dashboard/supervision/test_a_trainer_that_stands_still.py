@@ -27,8 +27,6 @@ from tests.dashboard.supervision.machines import register
 from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
 
-pytestmark = pytest.mark.django_db
-
 
 def fall_silent(run: Run, seconds: float, *, pace: float = 10.0) -> Run:
     """A run whose trainer made no progress for this time."""

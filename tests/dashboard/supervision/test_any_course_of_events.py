@@ -32,7 +32,6 @@ from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.events import Event, RunFinished, RunPaused
 
-pytestmark = pytest.mark.django_db
 PAUSE = {
     "reason": "All failed.",
     "share": 1.0,

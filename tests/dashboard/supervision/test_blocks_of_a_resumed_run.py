@@ -17,8 +17,6 @@ from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder
 
-pytestmark = pytest.mark.django_db
-
 
 def resume(run: Run) -> Claim:
     Run.objects.filter(id=run.id).update(state="queued", lease_until=None)

@@ -18,8 +18,6 @@ from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.test_forking_a_run import keep
 from tests.dashboard.supervision.test_supervising_a_run import FAST, after_steps, live
 
-pytestmark = pytest.mark.django_db
-
 
 def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -> None:
     begun: list[float] = []

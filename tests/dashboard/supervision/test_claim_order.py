@@ -14,7 +14,6 @@ from dashboard.runs.queue.hosts import Host
 from dashboard.supervision.lease import Claim, claim_next, claim_run, startable
 from tests.dashboard.supervision.factories import Launcher
 
-pytestmark = pytest.mark.django_db
 HOST = Host(name="worker-1")
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from celery import Celery
 from django.test import Client
 from django.urls import reverse
@@ -19,7 +18,6 @@ from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.machines import make_worker
 
-pytestmark = pytest.mark.django_db
 NAME = "training@gpu-1"
 DRAIN = "/drain"
 

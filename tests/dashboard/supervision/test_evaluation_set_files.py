@@ -25,8 +25,6 @@ from tests.dashboard.supervision.factories import Launcher
 from tests.trainer.tiny import run_trainer, write_model
 from trainer.config import read_config
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def held_out(launch: Launcher) -> DatasetVersion:

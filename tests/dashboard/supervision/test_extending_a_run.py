@@ -27,8 +27,6 @@ from tests.dashboard.supervision.test_supervising_a_run import after_steps, live
 from trainer.config import RunConfig
 from trainer.events import SettingsChanged
 
-pytestmark = pytest.mark.django_db
-
 
 def changes_of(run: Run, attempt: int) -> list[dict[str, Any]]:
     path = run_directory(run.id).attempt(attempt).changes

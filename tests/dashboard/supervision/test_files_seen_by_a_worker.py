@@ -13,7 +13,6 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.worker_hosts import note_unseen, sees_files
 from dashboard.supervision.workers import register
 
-pytestmark = pytest.mark.django_db
 NAME = "step-000002-attempt-1"
 
 

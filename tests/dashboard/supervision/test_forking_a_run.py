@@ -25,8 +25,6 @@ from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.test_supervising_a_run import FAST, never, scripted
 from trainer.config import RunConfig
 
-pytestmark = pytest.mark.django_db
-
 
 def keep(run: Run, step: int, *, attempt: int = 1) -> Checkpoint:
     """A checkpoint on disk and in the database."""

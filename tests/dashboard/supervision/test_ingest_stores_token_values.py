@@ -21,7 +21,6 @@ from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder, group, measured
 from trainer.events import GroupScored, StepFinished, TokensMeasured, Warned
 
-pytestmark = pytest.mark.django_db
 YES = [measured("yes", "<eos>"), measured("n", "o", "<eos>")]
 
 

@@ -31,7 +31,6 @@ from tests.dashboard.supervision.logs import LogBuilder, group
 from tests.dashboard.supervision.sending import lines_of, send
 from trainer.events import CheckpointSaved, Evaluated, GroupScored, StepFinished
 
-pytestmark = pytest.mark.django_db
 AT_ONCE = timedelta(0)
 
 

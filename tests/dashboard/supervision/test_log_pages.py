@@ -15,8 +15,6 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register
 from dashboard.web.downloads import Streamed
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def first_attempt(run: Run) -> AttemptDirectory:

@@ -17,7 +17,6 @@ from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.events import Evaluated, StepFinished
 
-pytestmark = pytest.mark.django_db
 Summary = tuple[float, int, float, int, float, int, float, int]
 
 

@@ -18,7 +18,6 @@ from dashboard.supervision.external_runs import Opening, open_attempt, open_run
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
 
-pytestmark = pytest.mark.django_db
 OPENING = Opening(
     key=UUID(int=7),
     name="theirs",

@@ -18,7 +18,6 @@ from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
 from trainer.events import StepFinished
 
-pytestmark = pytest.mark.django_db
 PAGES = (
     "run",
     "run_metrics",

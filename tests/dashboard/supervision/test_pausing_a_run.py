@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from django.db.models.functions import Now
 from pytest_django.fixtures import Settings
 
@@ -25,7 +24,6 @@ from tests.dashboard.supervision.test_supervising_a_run import after_steps, live
 from trainer.config import RunConfig, read_config
 from trainer.events import RunPaused
 
-pytestmark = pytest.mark.django_db
 SHARE = {"max_error_share": 0.1}
 PAUSE = {
     "reason": "All failed.",

@@ -15,8 +15,6 @@ from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.machines import make_rank
 from trainer.events import RanksMeasured
 
-pytestmark = pytest.mark.django_db
-
 
 def measure(log: LogBuilder, step: int, *work: float) -> LogBuilder:
     log.add(

@@ -23,7 +23,6 @@ from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.events import StepFinished
 
-pytestmark = pytest.mark.django_db
 COLUMNS = (
     "step",
     "attempt",

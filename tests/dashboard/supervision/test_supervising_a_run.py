@@ -23,8 +23,6 @@ from dashboard.supervision.supervisor import Timing, supervise
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.events import RunFailed, RunPaused, RunStopped, ScoreFault
 
-pytestmark = pytest.mark.django_db
-
 SCRIPT = Path(__file__).parent / "scripted_trainer.py"
 FAST = Timing(poll_seconds=0.01, check_seconds=0.05, grace_seconds=0.5)
 

@@ -15,8 +15,6 @@ from dashboard.supervision.takeover import CannotResume, take_over
 from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder, metrics_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def directory(run: Run) -> RunDirectory:

@@ -15,8 +15,6 @@ from tests.dashboard.runs.stories import Story
 from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.test_forking_a_run import fork, keep
 
-pytestmark = pytest.mark.django_db
-
 SAMPLED = {"sampling/num_tokens": 300.0, "sampling/num_completions": 32.0}
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -15,11 +15,7 @@ from dashboard.supervision.workers import register, store_facts
 from tests.browser.accessibility import findings_in_each_view
 from trainer.rewards.sandbox.slot import SandboxStatus
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
 
-pytestmark = pytest.mark.django_db
-
 VALUES = (
     "1e99",
     "nan",

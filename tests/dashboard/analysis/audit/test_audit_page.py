@@ -23,7 +23,6 @@ from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from tests.dashboard.completions.stored import change_completions
 
-pytestmark = pytest.mark.django_db
 CHANGED = 21  # the first step of another behaviour
 KEYS = ("length", "entropy", "kl", "duplicates", "repetition")
 

@@ -23,7 +23,6 @@ from tests.dashboard.completions.factories import (
     make_steps,
 )
 
-pytestmark = pytest.mark.django_db
 MEAN = "eval/heldout/mean"
 
 

@@ -24,8 +24,6 @@ from tests.dashboard.completions.factories import (
     make_steps,
 )
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture(scope="module")
 def base(shared_team: Team) -> list[Run]:

@@ -14,8 +14,6 @@ from tests.dashboard.analysis.reports.stories import (
     make_sampled_group,
 )
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture(scope="module")
 def report(shared_team: Team, shared_alice: User) -> Report:

@@ -15,7 +15,6 @@ from tests.dashboard.analysis.reports.stories import (
 )
 from tests.dashboard.completions.factories import make_run
 
-pytestmark = pytest.mark.django_db
 LINE = re.compile(r"<code data-insert-line>(.*?)</code>")
 
 

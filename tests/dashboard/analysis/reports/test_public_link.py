@@ -21,7 +21,6 @@ from tests.dashboard.analysis.reports.stories import (
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 LINK = re.compile(r'value="http://testserver(/public/[\w-]{43}/)"')
 TAG = re.compile(r"<([a-z][a-z0-9]*)")

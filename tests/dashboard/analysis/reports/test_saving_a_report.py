@@ -11,8 +11,6 @@ from dashboard.analysis.reports.models import Pin, Report
 from dashboard.analysis.reports.services import MAX_BLOCKS, MAX_CHARS, save_report
 from tests.dashboard.analysis.reports.stories import make_measured_run, make_report
 
-pytestmark = pytest.mark.django_db
-
 
 def edit(client: Client, report: Report, **fields: object):  # type: ignore[no-untyped-def]
     form = {"title": report.title, "text": report.text, "base_version": report.number}

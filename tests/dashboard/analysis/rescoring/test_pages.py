@@ -23,8 +23,6 @@ from tests.dashboard.analysis.rescoring.factories import (
 from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.rewards.editor import fields
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture(scope="module")
 def run(shared_team: Team) -> Run:

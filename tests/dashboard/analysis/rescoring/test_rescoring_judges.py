@@ -26,8 +26,6 @@ from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.jobs.working import do, take
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def judging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:

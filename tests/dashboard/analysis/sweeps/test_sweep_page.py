@@ -31,7 +31,6 @@ from tests.dashboard.completions.factories import (
     make_steps,
 )
 
-pytestmark = pytest.mark.django_db
 RATES = (1e-6, 1e-5, 1e-4)
 
 

@@ -11,8 +11,6 @@ from dashboard.runs.queue.changes import (
 )
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture(scope="module")
 def runs(shared_team: Team) -> list[Run]:

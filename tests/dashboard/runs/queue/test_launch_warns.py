@@ -14,7 +14,6 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 
-pytestmark = pytest.mark.django_db
 ONE_GPU: dict[str, object] = {"gpus": [{"name": "L4", "memory_bytes": 1}]}
 
 

@@ -23,7 +23,6 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = pytest.mark.django_db
 WORKER = "training@here"
 
 

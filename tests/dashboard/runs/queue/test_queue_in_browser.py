@@ -11,11 +11,7 @@ from dashboard.supervision.workers import register
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.django_db(transaction=True),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_the_queue_is_prioritised_held_and_released(page: Page, team: Team) -> None:

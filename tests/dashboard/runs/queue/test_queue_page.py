@@ -11,8 +11,6 @@ from dashboard.runs.models import Priority, Run
 from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def runs(team: Team) -> list[Run]:

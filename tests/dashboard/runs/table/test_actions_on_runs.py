@@ -15,8 +15,6 @@ from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 from dashboard.runs.models import Run, RunStar
 from tests.dashboard.runs.table.rows import make_runs
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def runs(team: Team, alice: User) -> dict[str, Run]:

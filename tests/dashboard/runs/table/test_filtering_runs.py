@@ -14,7 +14,6 @@ from dashboard.runs.table.sql import condition
 from tests.dashboard.runs.launching import make_dataset
 from tests.dashboard.runs.table.rows import make_runs
 
-pytestmark = pytest.mark.django_db
 ALL = "amber brave calm deft"
 
 FOUND = [

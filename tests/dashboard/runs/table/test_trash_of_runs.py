@@ -22,8 +22,6 @@ from dashboard.runs.queries import run_directory
 from dashboard.runs.trash import delete_hidden_rows, delete_rows, delete_run
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def run(team: Team, settings: Settings, tmp_path: Path) -> Run:

@@ -9,7 +9,6 @@ from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.runs.models import SavedView
 from tests.page_client import PageClient
 
-pytestmark = pytest.mark.django_db
 ADDRESS = "q=tag%3Abaseline&cols=state&sort=-reward%2Fmean.last"
 
 
