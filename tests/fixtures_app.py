@@ -64,7 +64,7 @@ test_database_url.__test__ = False
 
 
 @pytest.fixture
-def app_environment(transactional_db: None) -> dict[str, str]:
+def app_environment(transactional_db) -> dict[str, str]:
     """Environment of a Cohort process with the test's database, Redis and data."""
     return {
         **os.environ,
@@ -78,7 +78,7 @@ def app_environment(transactional_db: None) -> dict[str, str]:
 
 
 @pytest.fixture
-def parquet_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def parquet_in_process(monkeypatch) -> None:
     """Read and join Parquet files here: a child takes most of a second to start."""
 
     def call(
@@ -154,16 +154,14 @@ class WebProcesses:
 
 
 @pytest.fixture(scope="session")
-def web_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebProcesses]:
+def web_processes(tmp_path_factory) -> Iterator[WebProcesses]:
     processes = WebProcesses(tmp_path_factory.mktemp("web"))
     yield processes
     processes.stop()
 
 
 @pytest.fixture
-def live_app(
-    app_environment: dict[str, str], web_processes: WebProcesses
-) -> Iterator[str]:
+def live_app(app_environment, web_processes) -> Iterator[str]:
     """URL of a web process with the test's database; rows must be committed."""
     yield web_processes.serve(app_environment)
     # Emptying the tables would wait for running requests.
@@ -207,7 +205,7 @@ def playwright() -> Iterator[Playwright]:
 
 
 @pytest.fixture(scope="session")
-def browser(playwright: Playwright) -> Iterator[Browser]:
+def browser(playwright) -> Iterator[Browser]:
     """The system's Chromium, which `make test` installs if possible."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path, "Browser tests need chromium (apt-get install chromium)."
@@ -218,7 +216,7 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 
 @pytest.fixture
 def open_browser(
-    browser: Browser, live_app: str
+    browser, live_app
 ) -> Iterator[Callable[[User | None], BrowserContext]]:
     """Opens a new browser profile, signed in as this user; base_url is the live app."""
     contexts: list[BrowserContext] = []
@@ -241,7 +239,7 @@ def open_browser(
 
 
 @pytest.fixture
-def page(alice: User, open_browser: Callable[[User | None], BrowserContext]) -> Page:
+def page(alice, open_browser) -> Page:
     """A page of Alice's browser."""
     return open_browser(alice).new_page()
 

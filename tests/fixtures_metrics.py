@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pytest_django.fixtures import Settings
 
 from dashboard.operations import health_checks
 
@@ -16,7 +15,7 @@ def clear_report() -> None:
 
 
 @pytest.fixture
-def nothing_is_known(settings: Settings) -> Iterator[None]:
+def nothing_is_known(settings) -> Iterator[None]:
     Path(settings.COHORT_DATA).mkdir(parents=True, exist_ok=True)
     clear_report()
     yield

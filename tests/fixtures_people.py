@@ -43,79 +43,73 @@ def _continue(client: Client | None, shared: User | None, user: User) -> Client:
 
 
 @pytest.fixture(scope="module")
-def shared_team(shares_rows: bool) -> Team | None:
+def shared_team(shares_rows) -> Team | None:
     return _make_team() if shares_rows else None
 
 
 @pytest.fixture(scope="module")
-def shared_alice(shared_team: Team | None) -> User | None:
+def shared_alice(shared_team) -> User | None:
     return _join(shared_team, "alice", Role.OWNER) if shared_team else None
 
 
 @pytest.fixture(scope="module")
-def shared_bob(shared_team: Team | None) -> User | None:
+def shared_bob(shared_team) -> User | None:
     return _join(shared_team, "bob", Role.VIEWER) if shared_team else None
 
 
 @pytest.fixture(scope="module")
-def shared_charlie(shares_rows: bool) -> User | None:
+def shared_charlie(shares_rows) -> User | None:
     return _make_charlie() if shares_rows else None
 
 
 @pytest.fixture(scope="module")
-def shared_alice_client(shared_alice: User | None) -> Client | None:
+def shared_alice_client(shared_alice) -> Client | None:
     return _sign_in(shared_alice) if shared_alice else None
 
 
 @pytest.fixture(scope="module")
-def shared_bob_client(shared_bob: User | None) -> Client | None:
+def shared_bob_client(shared_bob) -> Client | None:
     return _sign_in(shared_bob) if shared_bob else None
 
 
 @pytest.fixture(scope="module")
-def shared_charlie_client(shared_charlie: User | None) -> Client | None:
+def shared_charlie_client(shared_charlie) -> Client | None:
     return _sign_in(shared_charlie) if shared_charlie else None
 
 
 @pytest.fixture
-def team(shared_team: Team | None, db: None) -> Team:
+def team(shared_team, db) -> Team:
     return deepcopy(shared_team) or _make_team()
 
 
 @pytest.fixture
-def alice(shared_alice: User | None, team: Team) -> User:
+def alice(shared_alice, team) -> User:
     """Owner of the team."""
     return deepcopy(shared_alice) or _join(team, "alice", Role.OWNER)
 
 
 @pytest.fixture
-def bob(shared_bob: User | None, team: Team) -> User:
+def bob(shared_bob, team) -> User:
     """Viewer of the team."""
     return deepcopy(shared_bob) or _join(team, "bob", Role.VIEWER)
 
 
 @pytest.fixture
-def charlie(shared_charlie: User | None, db: None) -> User:
+def charlie(shared_charlie, db) -> User:
     """Owner of another team."""
     return deepcopy(shared_charlie) or _make_charlie()
 
 
 @pytest.fixture
-def alice_client(
-    shared_alice_client: Client | None, shared_alice: User | None, alice: User
-) -> Client:
+def alice_client(shared_alice_client, shared_alice, alice) -> Client:
     return _continue(shared_alice_client, shared_alice, alice)
 
 
 @pytest.fixture
-def bob_client(
-    shared_bob_client: Client | None, shared_bob: User | None, bob: User
-) -> Client:
+def bob_client(shared_bob_client, shared_bob, bob) -> Client:
     return _continue(shared_bob_client, shared_bob, bob)
 
 
 @pytest.fixture
-def charlie_client(
-    shared_charlie_client: Client | None, shared_charlie: User | None, charlie: User
-) -> Client:
+def charlie_client(shared_charlie_client, shared_charlie, charlie) -> Client:
     return _continue(shared_charlie_client, shared_charlie, charlie)

@@ -42,9 +42,7 @@ def _commits(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="module")
-def shares_rows(
-    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
-) -> Iterator[bool]:
+def shares_rows(request, django_db_setup, django_db_blocker) -> Iterator[bool]:
     """Whether the file's fixtures may share rows; if so, in an open transaction."""
     if request.path in _committing:
         yield False

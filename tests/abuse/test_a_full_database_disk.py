@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from django.conf import settings
-from django.test import Client
 
-from dashboard.accounts.models import Team, User
 from dashboard.analysis.probes.jobs import probe as run_probe
 from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.analysis.rescoring.models import RescoredStep
@@ -39,7 +37,7 @@ class Usage(NamedTuple):
 
 
 @pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def free(monkeypatch) -> list[int]:
     """Bytes that are free; a test changes the number."""
     free = [limits.RESERVED_BYTES - 1]
 
@@ -51,9 +49,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return free
 
 
-def test_events_of_an_external_trainer_are_refused_until_there_is_space(
-    free: list[int], alice: User
-) -> None:
+def test_events_of_an_external_trainer_are_refused_until_there_is_space(free, alice):
     program = Program(make_token(alice, "ingest"))
     run = open_one(program).json()["id"]
     before = Run.objects.get().source
@@ -72,7 +68,7 @@ def test_events_of_an_external_trainer_are_refused_until_there_is_space(
     assert send_events(program, run, line).json()["line"] == 1
 
 
-def test_a_dataset_is_not_stored(free: list[int], team: Team) -> None:
+def test_a_dataset_is_not_stored(free, team):
     def create() -> None:
         create_dataset_version(
             team=team, name="a", rows=[Row(prompt="a")], mapping={}, source={},
@@ -91,9 +87,7 @@ def test_a_dataset_is_not_stored(free: list[int], team: Team) -> None:
     assert DatasetRow.objects.count() == 1
 
 
-def test_a_post_with_a_key_is_refused_and_one_without_is_not(
-    free: list[int], alice: User
-) -> None:
+def test_a_post_with_a_key_is_refused_and_one_without_is_not(free, alice):
     program = Program(make_token(alice, "write"))
     body = {"name": "a", "spec": {}}
 
@@ -104,9 +98,7 @@ def test_a_post_with_a_key_is_refused_and_one_without_is_not(
     assert program.post("/recipes", body).status_code != 429
 
 
-def test_jobs_store_no_results(
-    free: list[int], team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_store_no_results(free, team, monkeypatch):
     free[0] = 2**40
     start(make_scored_run(team))
     make_probe(team, make_version(team))
@@ -122,7 +114,7 @@ def test_jobs_store_no_results(
     assert not ProbeGroup.objects.exists()
 
 
-def test_pages_say_that_the_disk_is_full(free: list[int], alice_client: Client) -> None:
+def test_pages_say_that_the_disk_is_full(free, alice_client):
     page = alice_client.get("/alpha/runs/")
 
     assert page.status_code == 200

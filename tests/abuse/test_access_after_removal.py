@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from django.test import Client
 
 from dashboard.accounts.members import (
     change_role,
@@ -16,7 +15,7 @@ from dashboard.accounts.members import (
     reactivate,
     remove_member,
 )
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role, User
 from dashboard.api.models import ApiToken
 from dashboard.operations.personal_data import erase
 from tests.dashboard.api.asking import Program, make_token
@@ -41,20 +40,20 @@ WAYS: dict[str, Act] = {
 
 
 @pytest.fixture
-def owner(alice: User) -> Membership:
+def owner(alice) -> Membership:
     return alice.memberships.get()
 
 
 @pytest.fixture
-def admin(team: Team) -> Membership:
+def admin(team) -> Membership:
     user = User.objects.create_user("mallory")
     return Membership.objects.create(team=team, user=user, role=Role.ADMIN)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_invitations_of_a_former_admin_are_invalid(
-    way: str, owner: Membership, admin: Membership, charlie_client: Client, team: Team
-) -> None:
+    way, owner, admin, charlie_client, team
+):
     address = f"/invitation/{invite(by=admin, role='admin')[1]}/"
     assert PageClient().get(address).status_code == 200
 
@@ -68,9 +67,7 @@ def test_invitations_of_a_former_admin_are_invalid(
     assert not open_invitations(team).exists()
 
 
-def test_invitations_of_other_admins_stay_valid(
-    owner: Membership, admin: Membership
-) -> None:
+def test_invitations_of_other_admins_stay_valid(owner, admin):
     address = f"/invitation/{invite(by=owner, role='viewer')[1]}/"
 
     remove_member(by=owner, member=admin)
@@ -79,9 +76,7 @@ def test_invitations_of_other_admins_stay_valid(
 
 
 @pytest.mark.parametrize("way", ["removed", "gone"])
-def test_tokens_are_revoked_with_the_membership_for_good(
-    way: str, owner: Membership, admin: Membership, team: Team
-) -> None:
+def test_tokens_are_revoked_with_the_membership_for_good(way, owner, admin, team):
     program = Program(make_token(admin.user, "write"))
     kept = Program(make_token(owner.user, "read"))
     assert program.get("/me").status_code == 200
@@ -95,8 +90,8 @@ def test_tokens_are_revoked_with_the_membership_for_good(
 
 
 def test_tokens_of_a_deactivated_person_are_shown_as_suspended(
-    owner: Membership, admin: Membership, alice_client: Client
-) -> None:
+    owner, admin, alice_client
+):
     program = Program(make_token(admin.user, "write"))
 
     deactivate(by=owner, member=admin)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.core.mail.backends.base import BaseEmailBackend
-from pytest_django import Settings
 
 from dashboard.accounts import adapters
 from dashboard.accounts.models import User
@@ -45,7 +44,7 @@ class Counted(MD5PasswordHasher):
 
 
 @pytest.fixture(autouse=True)
-def _mail_is_set_up(settings: Settings) -> None:
+def _mail_is_set_up(settings) -> None:
     settings.MAIL_IS_SET_UP = True
     answered.clear()
     sending.clear()
@@ -59,8 +58,8 @@ def request_password_reset(email: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("server", ["Slow", "Away"])
 def test_a_password_reset_has_the_same_response_for_any_address(
-    alice: User, settings: Settings, server: str
-) -> None:
+    alice, settings, server
+):
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
     settings.EMAIL_BACKEND = f"{HERE}.{server}"
 
@@ -75,7 +74,7 @@ def test_a_password_reset_has_the_same_response_for_any_address(
     assert order == (["sent late"] if server == "Slow" else [])
 
 
-def test_sign_up_works_without_the_mail_server(alice: User, settings: Settings) -> None:
+def test_sign_up_works_without_the_mail_server(alice, settings):
     from dashboard.accounts.members import invite
 
     settings.EMAIL_BACKEND = f"{HERE}.Away"
@@ -89,8 +88,8 @@ def test_sign_up_works_without_the_mail_server(alice: User, settings: Settings) 
 
 
 def test_every_name_has_the_same_response_and_number_of_hashes(
-    alice: User, bob: User, charlie: User, settings: Settings
-) -> None:
+    alice, bob, charlie, settings
+):
     """alice has a password, bob none, charlie is deactivated, "no one" is unknown."""
     settings.PASSWORD_HASHERS = [f"{HERE}.Counted"]
     for user in (alice, charlie):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.http.response import HttpResponseBase
 
-from dashboard.accounts.models import Team, User
 from dashboard.accounts.throttling import redis_client
 from dashboard.api import guards
 from dashboard.runs.models import Run
@@ -19,7 +18,6 @@ from tests.dashboard.api.asking import BASE, Program, make_token
 from tests.dashboard.api.test_external_runs import body_of, open_one, send_events
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.supervision.logs import LogBuilder
-from tests.fixtures_app import WebProcesses
 
 
 def detail_of(answer: HttpResponseBase) -> str:
@@ -27,9 +25,7 @@ def detail_of(answer: HttpResponseBase) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_token_is_never_logged(
-    live_app: str, alice: User, web_processes: WebProcesses
-) -> None:
+def test_a_token_is_never_logged(live_app, alice, web_processes):
     text = make_token(alice, "read")
     bearer = {"Authorization": f"Bearer {text}"}
     requests: list[tuple[str, dict[str, str], bytes | None]] = [
@@ -59,9 +55,7 @@ def test_a_token_is_never_logged(
     assert text not in web_processes.log.read_text()
 
 
-def test_an_error_is_logged_without_the_token(
-    alice: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_is_logged_without_the_token(alice, monkeypatch, caplog):
     from dashboard.api import members
 
     text = make_token(alice)
@@ -75,9 +69,7 @@ def test_an_error_is_logged_without_the_token(
     assert text not in caplog.text + answer.content.decode()
 
 
-def test_token_guesses_are_throttled_by_network(
-    alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_guesses_are_throttled_by_network(alice, monkeypatch):
     monkeypatch.setattr(guards, "MAX_OF_ADDRESS", 2)
     monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9 + 9)
     redis_client().flushdb()
@@ -94,9 +86,7 @@ def test_token_guesses_are_throttled_by_network(
     assert guess("2001:db8::1", make_token(alice)) == 200
 
 
-def test_a_flood_of_one_token_does_not_block_others(
-    alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_one_token_does_not_block_others(alice, monkeypatch):
     monkeypatch.setattr(guards, "MAX_OF_INGEST", 2)
     monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9 + 11)
     flood, other = (Program(make_token(alice, "ingest")) for _ in range(2))
@@ -106,7 +96,7 @@ def test_a_flood_of_one_token_does_not_block_others(
     assert Run.objects.count() == 3
 
 
-def test_an_ended_run_accepts_no_events(alice: User) -> None:
+def test_an_ended_run_accepts_no_events(alice):
     program = Program(make_token(alice, "ingest"))
     run = open_one(program).json()["id"]
     log = LogBuilder().stepped(1).finished(1)
@@ -121,9 +111,7 @@ def test_an_ended_run_accepts_no_events(alice: User) -> None:
     assert Run.objects.values().get() == before
 
 
-def test_events_for_other_runs_are_refused(
-    alice: User, charlie: User, team: Team
-) -> None:
+def test_events_for_other_runs_are_refused(alice, charlie, team):
     theirs = open_one(Program(make_token(charlie, "ingest"))).json()["id"]
     ours = make_run(team)
     program = Program(make_token(alice, "ingest", "write"))
@@ -150,7 +138,7 @@ NESTED = [60, 600, 990, 20_000]
     ],
     ids=lambda text: f"{text[:12]} of {len(text)}",
 )  # fmt: skip
-def test_any_settings_get_a_response_and_are_shown(settings: str, alice: User) -> None:
+def test_any_settings_get_a_response_and_are_shown(settings, alice):
     program = Program(make_token(alice, "ingest"))
     tree = open_body(settings)
 

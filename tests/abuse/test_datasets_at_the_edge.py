@@ -14,7 +14,7 @@ def imported(client: Client, records: list[dict[str, object]]) -> DatasetVersion
     return DatasetVersion.objects.get()
 
 
-def test_one_row_is_a_dataset(alice_client: Client) -> None:
+def test_one_row_is_a_dataset(alice_client):
     version = imported(alice_client, RECORDS[:1])
 
     page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/")
@@ -23,9 +23,7 @@ def test_one_row_is_a_dataset(alice_client: Client) -> None:
     assert "2+2?" in page.text
 
 
-def test_the_same_row_a_hundred_times_is_counted_as_duplicates(
-    alice_client: Client,
-) -> None:
+def test_the_same_row_a_hundred_times_is_counted_as_duplicates(alice_client):
     version = imported(alice_client, RECORDS[:1] * 100)
 
     page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/statistics")

@@ -57,7 +57,7 @@ BOXES = {"bdi", "textarea", "option", "title", "script", "input"}
 
 
 @pytest.fixture
-def everything_is_evil(addresses: dict[str, str], team: Team, alice: User) -> None:
+def everything_is_evil(addresses, team, alice) -> None:
     run = Run.objects.get()
     make_steps(run, {EVIL: [0.5], "reward/mean": [0.5]})
     Run.objects.update(
@@ -149,9 +149,7 @@ def faults_of(answer: HttpResponseBase) -> set[str]:
 
 
 @pytest.mark.usefixtures("everything_is_evil")
-def test_every_page_is_strict_and_escapes_text(
-    addresses: dict[str, str], alice_client: Client
-) -> None:
+def test_every_page_is_strict_and_escapes_text(addresses, alice_client) -> None:
     faults, num_pages, num_evil, num_odd = {}, 0, 0, 0
 
     for name in OPEN:
@@ -174,9 +172,7 @@ def test_every_page_is_strict_and_escapes_text(
 
 
 @pytest.mark.usefixtures("everything_is_evil")
-def test_a_chart_shows_a_metrics_name_as_text(
-    addresses: dict[str, str], alice_client: Client
-) -> None:
+def test_a_chart_shows_a_metrics_name_as_text(addresses, alice_client) -> None:
     run = Run.objects.get()
     page = alice_client.get(f"/alpha/compare?runs={run.pk}", {"metric": EVIL})
 
@@ -185,14 +181,14 @@ def test_a_chart_shows_a_metrics_name_as_text(
 
 
 @pytest.mark.parametrize("address", ["/no/such/page/", "/alpha/runs/999999/"])
-def test_not_found_pages_are_as_strict(alice_client: Client, address: str) -> None:
+def test_not_found_pages_are_as_strict(alice_client, address):
     answer = alice_client.get(address)
 
     assert answer.status_code == 404
     assert_strict(address, answer)
 
 
-def test_cookies_are_httponly_and_samesite(alice: User) -> None:
+def test_cookies_are_httponly_and_samesite(alice):
     alice.set_password("a long enough secret")
     alice.save()
     client = Client()

@@ -9,10 +9,9 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP
 from django.conf import settings
-from django.test import Client
 
 from dashboard.accounts.members import invite
-from dashboard.accounts.models import Invitation, Membership, SignInLink, Team, User
+from dashboard.accounts.models import Invitation, Membership, SignInLink, User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.alerts.messages import signing_secret
 from dashboard.alerts.services import add_channel
@@ -24,7 +23,7 @@ HOOK = "https://hooks.example.org/services/T0/B0/quiet-part"
 
 
 @pytest.fixture
-def secrets(alice: User, team: Team, alice_client: Client) -> dict[str, str]:
+def secrets(alice, team, alice_client) -> dict[str, str]:
     alice.set_password("correct horse battery")
     alice.save()
     alice_client.force_login(alice)
@@ -60,9 +59,7 @@ def read(answer: Any) -> str:
     return b"".join(answer).decode("utf-8-sig")
 
 
-def test_exports_contain_no_credentials(
-    secrets: dict[str, str], alice: User, alice_client: Client
-) -> None:
+def test_exports_contain_no_credentials(secrets, alice, alice_client):
     program = Program(secrets["token"])
     User.objects.filter(pk=alice.pk).update(is_staff=True)
     taken = {

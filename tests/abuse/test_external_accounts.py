@@ -19,9 +19,7 @@ BACK = "/account/providers/oidc/back"
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
-def test_a_matching_address_or_name_does_not_sign_in(
-    alice: User, monkeypatch: pytest.MonkeyPatch, is_verified: bool
-) -> None:
+def test_a_matching_address_or_name_does_not_sign_in(alice, monkeypatch, is_verified):
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
     EmailAddress.objects.create(
         user=alice, email="alice@example.org", verified=True, primary=True
@@ -40,7 +38,7 @@ def test_a_matching_address_or_name_does_not_sign_in(
     assert not SocialAccount.objects.exists()
 
 
-def test_a_callback_is_valid_once_and_in_one_browser(alice_in: Client) -> None:
+def test_a_callback_is_valid_once_and_in_one_browser(alice_in):
     go_there_and_back(alice_in)
     mine, other = Client(), Client()
     page = mine.post("/account/providers/oidc/go")
@@ -55,9 +53,7 @@ def test_a_callback_is_valid_once_and_in_one_browser(alice_in: Client) -> None:
     assert mine.get("/account/").status_code == 302
 
 
-def test_an_account_cannot_be_connected_to_anothers_session(
-    alice_in: Client, bob_client: Client
-) -> None:
+def test_an_account_cannot_be_connected_to_anothers_session(alice_in, bob_client):
     """By a link that another site opens."""
     assert bob_client.get("/account/providers/oidc/go").status_code == 405
     strict = Client(enforce_csrf_checks=True)

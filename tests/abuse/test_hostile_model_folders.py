@@ -13,7 +13,6 @@ from shutil import copytree
 
 import pytest
 from django.conf import settings
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets import tokenizer_pool
@@ -61,7 +60,7 @@ KINDS = (_make_pipe, _link_to_zeros, _make_large)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "model"
     save_chat_model(folder)
     (folder / "config.json").write_text('{"model_type": "qwen2"}')
@@ -82,9 +81,7 @@ def _spoilt(model: Path, into: Path, names: tuple[str, ...]) -> Iterator[Path]:
         yield folder
 
 
-def test_the_engine_refuses_pipes_devices_and_huge_files(
-    model: Path, tmp_path: Path
-) -> None:
+def test_the_engine_refuses_pipes_devices_and_huge_files(model, tmp_path):
     from trainer.tokenizers import load_tokenizer
 
     taken = []
@@ -100,7 +97,7 @@ def test_the_engine_refuses_pipes_devices_and_huge_files(
     assert load_tokenizer(str(model)).chat_template
 
 
-def test_pages_read_a_bounded_part_of_model_files(model: Path, tmp_path: Path) -> None:
+def test_pages_read_a_bounded_part_of_model_files(model, tmp_path):
     for name, read in READERS.items():
         (tmp_path / name).mkdir()
         for folder in _spoilt(model, tmp_path / name, (name,)):
@@ -140,9 +137,7 @@ def _leading_out(model: Path, into: Path) -> Iterator[tuple[Path, str]]:
     yield into / "named", "outside"
 
 
-def test_files_outside_the_folder_are_read_by_no_one(
-    model: Path, tmp_path: Path
-) -> None:
+def test_files_outside_the_folder_are_read_by_no_one(model, tmp_path):
     from trainer.hub import check_source
     from trainer.tokenizers import load_tokenizer
 
@@ -161,7 +156,7 @@ def test_files_outside_the_folder_are_read_by_no_one(
                 weights_in(folder, bytes_each=4)
 
 
-def test_links_within_a_hub_cache_are_followed(model: Path, tmp_path: Path) -> None:
+def test_links_within_a_hub_cache_are_followed(model, tmp_path):
     from trainer.tokenizers import load_tokenizer
 
     snapshot = tmp_path / "models--a--b" / "snapshots" / "1f2e"
@@ -182,7 +177,7 @@ def test_links_within_a_hub_cache_are_followed(model: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("path", ["/" + "x" * 300, "/a" * 3_000, "/a\0b"])
-def test_an_impossible_path_is_refused(path: str) -> None:
+def test_an_impossible_path_is_refused(path):
     from trainer.tokenizers import load_tokenizer
 
     for read in READERS.values():
@@ -195,7 +190,7 @@ def test_an_impossible_path_is_refused(path: str) -> None:
             refuse()
 
 
-def test_the_headers_of_many_files_are_bounded(tmp_path: Path) -> None:
+def test_the_headers_of_many_files_are_bounded(tmp_path):
     header = b'{"__metadata__": "' + b"x" * 9_000_000 + b'"}'
     names = [f"{number}.safetensors" for number in range(10)]
     for name in names:
@@ -208,9 +203,7 @@ def test_the_headers_of_many_files_are_bounded(tmp_path: Path) -> None:
         weights_in(tmp_path, bytes_each=4)
 
 
-def test_an_endless_template_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_template_is_ended(tmp_path, monkeypatch):
     """In a copy of this process, which has the libraries loaded."""
     from trainer import tokenizers
     from trainer.commands import token_lengths
@@ -234,9 +227,7 @@ def test_an_endless_template_is_ended(
 
 
 @pytest.mark.slow
-def test_no_process_blocks_on_a_pipe(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_blocks_on_a_pipe(model, tmp_path, monkeypatch):
     """As the web process and a worker start them."""
     monkeypatch.setattr(tokenizer_pool, "WAIT_SECONDS", 60.0)
     for folder in _spoilt(model, tmp_path, ("tokenizer.json",)):
@@ -249,16 +240,14 @@ def test_no_process_blocks_on_a_pipe(
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return create_dataset_version(
         team=team, name="a", rows=[Row(prompt="a")], mapping={}, source={}, user=None
     )
 
 
 @pytest.mark.django_db
-def test_only_models_of_the_team_are_read(
-    alice_client: Client, team: Team, version: DatasetVersion, charlie: object
-) -> None:
+def test_only_models_of_the_team_are_read(alice_client, team, version, charlie):
     other = Team.objects.get(slug="other")
     data = Path(settings.COHORT_DATA)
     theirs = [

@@ -8,7 +8,6 @@ from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
 from dashboard.web.connections import MAX_HEAD_BYTES
-from tests.fixtures_app import WebProcesses
 
 HANG_SECONDS = 5
 KEY = b"Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\nSec-WebSocket-Version: 13\r\n"
@@ -128,9 +127,7 @@ REQUESTS = {
 }  # fmt: skip
 
 
-def test_any_handshake_gets_a_response_and_is_closed(
-    live_app: str, web_processes: WebProcesses
-) -> None:
+def test_any_handshake_gets_a_response_and_is_closed(live_app, web_processes):
     begin = web_processes.log.stat().st_size
 
     found = {name: ask(live_app, raw) for name, raw in HANDSHAKES.items()}
@@ -146,9 +143,7 @@ def test_any_handshake_gets_a_response_and_is_closed(
     assert b"Traceback" not in web_processes.log.read_bytes()[begin:]
 
 
-def test_any_request_gets_a_response_or_is_closed(
-    live_app: str, web_processes: WebProcesses
-) -> None:
+def test_any_request_gets_a_response_or_is_closed(live_app, web_processes):
     begin = web_processes.log.stat().st_size
 
     found = {
@@ -160,9 +155,7 @@ def test_any_request_gets_a_response_or_is_closed(
     assert b"Traceback" not in web_processes.log.read_bytes()[begin:]
 
 
-def test_an_endless_header_is_refused_early(
-    live_app: str,
-) -> None:
+def test_an_endless_header_is_refused_early(live_app):
     begun = GET + b"\r\nHost: 127.0.0.1\r\nX: " + b"x" * MAX_HEAD_BYTES
     ended = begun[: MAX_HEAD_BYTES // 2] + b"\r\n\r\n"
 

@@ -20,7 +20,6 @@ from django.test import Client
 from fido2 import cbor
 from fido2.cose import ES256
 from fido2.utils import sha256, websafe_encode
-from pytest_django import Settings
 
 from dashboard.accounts.models import User
 from dashboard.project.environment import SignInProvider, provider_settings
@@ -113,14 +112,14 @@ def _challenge(client: Client, address: str) -> str:
 
 
 @pytest.fixture
-def _without_throttle(settings: Settings) -> None:
+def _without_throttle(settings) -> None:
     """No attempt is throttled."""
     settings.ACCOUNT_RATE_LIMITS = False
     settings.MFA_RATE_LIMITS = False
 
 
 @pytest.fixture
-def _with_providers(settings: Settings) -> None:
+def _with_providers(settings) -> None:
     found = [
         SignInProvider(key=key, name=key, client_id="a", secret="b", url=url)
         for key, url in (("github", ""), ("google", ""), ("oidc", "http://127.0.0.1:1"))
@@ -135,7 +134,7 @@ def key() -> Key:
 
 
 @pytest.fixture
-def guarded(alice: User, key: Key) -> User:
+def guarded(alice, key) -> User:
     """Alice, with a password, an authenticator app, a key and recovery codes."""
     alice.set_password(PASSWORD)
     alice.save()
@@ -155,7 +154,7 @@ def anonymous() -> Client:
 
 
 @pytest.fixture
-def half_signed_in(guarded: User) -> Client:
+def half_signed_in(guarded) -> Client:
     """Past the password, before the second factor."""
     client = PageClient(raise_request_exception=False)
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
@@ -163,7 +162,7 @@ def half_signed_in(guarded: User) -> Client:
 
 
 @pytest.fixture
-def recently_signed_in(guarded: User) -> Client:
+def recently_signed_in(guarded) -> Client:
     """Recently authenticated, so factors may be changed."""
     client = PageClient(raise_request_exception=False)
     client.force_login(guarded)
@@ -171,17 +170,13 @@ def recently_signed_in(guarded: User) -> Client:
     return client
 
 
-def test_a_malformed_credential_is_a_bad_request(anonymous: Client) -> None:
+def test_a_malformed_credential_is_a_bad_request(anonymous):
     assert anonymous.post(LOGIN, {"credential": '{"id": 1}'}).status_code == 400
 
 
 def test_valid_responses_of_a_key_sign_in(
-    anonymous: Client,
-    half_signed_in: Client,
-    recently_signed_in: Client,
-    guarded: User,
-    key: Key,
-) -> None:
+    anonymous, half_signed_in, recently_signed_in, guarded, key
+):
     for client, address, leads_to in (
         (anonymous, LOGIN, "/"),
         (half_signed_in, AUTHENTICATE, "/"),
@@ -204,11 +199,7 @@ def test_valid_responses_of_a_key_sign_in(
 @pytest.mark.usefixtures("_without_throttle")
 @pytest.mark.slow
 def test_no_part_of_a_credential_causes_a_server_error(
-    anonymous: Client,
-    half_signed_in: Client,
-    recently_signed_in: Client,
-    guarded: User,
-    key: Key,
+    anonymous, half_signed_in, recently_signed_in, guarded, key
 ) -> None:
     wrong = {}
     for client, address in (
@@ -283,7 +274,7 @@ def _bad_registrations(challenge: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"public key: {name}", _registration(key.id, challenge, public)
 
 
-def test_a_key_that_cannot_sign_is_refused(recently_signed_in: Client) -> None:
+def test_a_key_that_cannot_sign_is_refused(recently_signed_in):
     found = {}
     for what, credential in _bad_registrations(_challenge(recently_signed_in, ADD)):
         found[what] = _status(
@@ -296,10 +287,7 @@ def test_a_key_that_cannot_sign_is_refused(recently_signed_in: Client) -> None:
 @pytest.mark.usefixtures("_without_throttle", "_with_providers")
 @pytest.mark.slow
 def test_no_field_of_sign_in_pages_causes_a_server_error(
-    addresses: dict[str, str],
-    anonymous: Client,
-    half_signed_in: Client,
-    recently_signed_in: Client,
+    addresses, anonymous, half_signed_in, recently_signed_in
 ) -> None:
     key = Authenticator.objects.get(type=Authenticator.Type.WEBAUTHN).pk
     unanswered, tried = [], set()

@@ -11,7 +11,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.models import CompletionBlock
 from dashboard.operations.models import Quota, Use
 from dashboard.operations.quotas import measure, quota_usage
@@ -143,13 +142,11 @@ def written(line: Any, number: int, step: int) -> bytes:
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, "ingest"))
 
 
-def test_any_line_gets_a_response_and_pages_still_open(
-    program: Program, alice_client: Client
-) -> None:
+def test_any_line_gets_a_response_and_pages_still_open(program, alice_client):
     """An invalid line becomes a warning; a refused one would be sent forever."""
     run = open_one(program).json()["id"]
     number, waiting = 1, list[bytes]()
@@ -171,9 +168,7 @@ def test_any_line_gets_a_response_and_pages_still_open(
     assert not any("\0" in name or len(name) > 120 for name in stored.metric_names)
 
 
-def test_any_final_event_gets_a_response(
-    program: Program, alice_client: Client
-) -> None:
+def test_any_final_event_gets_a_response(program, alice_client):
     for kind, line in LAST.items():
         run = open_one(program).json()["id"]
         send_events(program, run, written(GROUP, 1, 1) + b"\n")
@@ -193,14 +188,14 @@ def assert_every_page_opens(client: Client, run: int) -> None:
 
 
 @pytest.fixture
-def quota(team: Team, alice: User) -> Quota:
+def quota(team, alice) -> Quota:
     """One run at once, and 3,000 bytes."""
     Use.objects.create(team=team, parts={}, measured_at=timezone.now())
     return Quota.objects.create(team=team, max_runs=1, max_bytes=3_000)
 
 
 @pytest.mark.usefixtures("quota")
-def test_runs_over_the_quota_are_refused(program: Program) -> None:
+def test_runs_over_the_quota_are_refused(program) -> None:
     run = open_one(program, key=KEY).json()["id"]
 
     more = open_one(program)
@@ -217,8 +212,8 @@ def test_runs_over_the_quota_are_refused(program: Program) -> None:
 
 
 def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
-    program: Program, quota: Quota, alice_client: Client
-) -> None:
+    program, quota, alice_client
+):
     run = open_one(program).json()["id"]
     long = written(GROUP | {"prompt": "x" * 2_000}, 1, 1)
     more = written(GROUP | {"prompt": "x" * 2_000}, 2, 2)
@@ -244,9 +239,7 @@ def test_a_team_over_its_quota_gets_429_and_the_trainer_retries(
     assert quota_usage(quota.team).parts["outside"] == 0
 
 
-def test_a_huge_group_is_truncated_on_its_page(
-    program: Program, alice_client: Client
-) -> None:
+def test_a_huge_group_is_truncated_on_its_page(program, alice_client):
     run = open_one(program).json()["id"]
     texts = ["x" * 3_000_000, "y" * 3_000_000, "short"]
     data = GROUP | {"completions": [COMPLETION | {"text": text} for text in texts]}
@@ -273,7 +266,7 @@ ADDRESSES = (
 
 
 @pytest.fixture
-def evil_run(program: Program) -> int:
+def evil_run(program) -> int:
     """A run whose names are all hostile."""
     named = {
         "name": EVIL[:80], "tool": EVIL[:40], "version": EVIL[:40], "model": EVIL,
@@ -304,9 +297,7 @@ def evil_run(program: Program) -> int:
     return run
 
 
-def test_names_sent_by_a_trainer_are_escaped(
-    evil_run: int, alice_client: Client
-) -> None:
+def test_names_sent_by_a_trainer_are_escaped(evil_run, alice_client):
     at = f"/alpha/runs/{evil_run}/"
     pages = [*(at + page for page in ADDRESSES), "/alpha/runs/", "/alpha/alerts/"]
     pages += [f"/alpha/compare?runs={evil_run}", "/alpha/audit-log/", "/alpha/prompts/"]
@@ -325,9 +316,7 @@ def test_names_sent_by_a_trainer_are_escaped(
     assert num_seen > 12
 
 
-def test_no_csv_cell_of_an_external_run_is_a_formula(
-    evil_run: int, alice_client: Client
-) -> None:
+def test_no_csv_cell_of_an_external_run_is_a_formula(evil_run, alice_client):
     cells = []
     for name in ("metrics", "completions"):
         answer: Any = alice_client.get(f"/alpha/runs/{evil_run}/export/{name}.csv")

@@ -7,21 +7,17 @@ import urllib.request
 
 import pytest
 from django.conf import settings
-from django.test import Client
-from playwright.sync_api import Page
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
-from tests.fixtures_app import WebProcesses
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NUM_ROWS = 200
 
 
 @pytest.fixture
-def address(team: Team) -> str:
+def address(team) -> str:
     """URL of a 4 MB file whose last row is missing."""
     rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(NUM_ROWS))
     version: DatasetVersion = create_dataset_version(
@@ -32,12 +28,8 @@ def address(team: Team) -> str:
 
 
 def test_an_incomplete_download_fails_and_is_logged_once(
-    address: str,
-    page: Page,
-    live_app: str,
-    alice_client: Client,
-    web_processes: WebProcesses,
-) -> None:
+    address, page, live_app, alice_client, web_processes
+):
     cookie = alice_client.cookies[settings.SESSION_COOKIE_NAME].value
     before = len(web_processes.log.read_text())
     request = urllib.request.Request(  # noqa: S310 - loopback

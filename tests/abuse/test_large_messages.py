@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from dashboard.accounts.models import Team
 from dashboard.local.supervisor import web
 from tests.dashboard.runs.stories import queue_run
 
@@ -25,9 +23,7 @@ def send_and_read_all(page: ClientConnection, text: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_message_of_more_than_16_kib_ends_its_socket(
-    live_app: str, alice_client: Client, team: Team
-) -> None:
+def test_a_message_of_more_than_16_kib_ends_its_socket(live_app, alice_client, team):
     name = settings.SESSION_COOKIE_NAME
     cookie = f"{name}={alice_client.cookies[name].value}"
     address = live_app.replace("http:", "ws:") + f"/ws/runs/{queue_run(team).id}/"
@@ -44,7 +40,7 @@ def test_a_message_of_more_than_16_kib_ends_its_socket(
     assert closed.value.rcvd.code == TOO_BIG
 
 
-def test_every_web_process_limits_requests_and_messages(tmp_path: Path) -> None:
+def test_every_web_process_limits_requests_and_messages(tmp_path):
     local = " ".join(web(data=tmp_path, port=1).arguments)
     image = (ROOT / "docker/web.Dockerfile").read_text().replace('", "', " ")
     unit = (ROOT / "docker/systemd/cohort-web.service").read_text()

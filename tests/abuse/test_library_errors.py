@@ -13,7 +13,6 @@ import socket
 import ssl
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 
 import pytest
@@ -21,7 +20,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from dashboard.accounts.members import change_role
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role
 from dashboard.project.mail import why_not_mailed
 from dashboard.rewards.recipe_text import read_json
 from dashboard.runs.attributes import describe_run
@@ -51,7 +50,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("of", TEXTS)
-def test_unreadable_input_has_our_own_error(of: str, tmp_path: Path) -> None:
+def test_unreadable_input_has_our_own_error(of, tmp_path):
     text, messages = TEXTS[of], []
     for read in (read_toml, read_json, read_phases):
         with pytest.raises(ValueError, match=r"\w") as refused:
@@ -71,7 +70,7 @@ def test_unreadable_input_has_our_own_error(of: str, tmp_path: Path) -> None:
     assert [m for m in messages if LIBRARIES.search(m)] == []
 
 
-def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path):
     text = f"{BOM}[optim]\r\nnum_steps = 7\r\n"
 
     assert read_toml(text) == {"optim": {"num_steps": 7}}
@@ -98,7 +97,7 @@ NETWORK = (
 
 
 @pytest.mark.parametrize("error", NETWORK, ids=lambda error: type(error).__name__)
-def test_each_network_error_has_its_own_message(error: Exception) -> None:
+def test_each_network_error_has_its_own_message(error):
     message = why_unreachable(error)
 
     assert type(error).__name__ not in message
@@ -117,9 +116,7 @@ MAIL = (
 
 
 @pytest.mark.parametrize("error", MAIL, ids=lambda error: type(error).__name__)
-def test_each_mail_server_error_has_its_own_message(
-    error: smtplib.SMTPException | OSError,
-) -> None:
+def test_each_mail_server_error_has_its_own_message(error):
     message = why_not_mailed(error)
 
     assert type(error).__name__ not in message
@@ -127,7 +124,7 @@ def test_each_mail_server_error_has_its_own_message(
 
 
 @pytest.mark.django_db
-def test_a_damaged_zip_is_reported(team: Team) -> None:
+def test_a_damaged_zip_is_reported(team):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("1.jsonl", b"{}\n" * 100)
@@ -146,9 +143,7 @@ def test_a_damaged_zip_is_reported(team: Team) -> None:
 
 
 @pytest.mark.django_db
-def test_a_role_is_written_without_an_article(
-    team: Team, alice: User, bob: User
-) -> None:
+def test_a_role_is_written_without_an_article(team, alice, bob):
     by = Membership.objects.get(user=alice)
     Membership.objects.filter(pk=by.pk).update(role=Role.ADMIN)
     other = Membership.objects.get(user=bob)
@@ -159,7 +154,7 @@ def test_a_role_is_written_without_an_article(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_user_who_locked_a_run_is_named(team: Team, alice: User) -> None:
+def test_the_user_who_locked_a_run_is_named(team, alice):
     """PostgreSQL has already read it as unlocked."""
     run = make_run(team)
 

@@ -7,7 +7,6 @@ import re
 import pytest
 from django.core import mail
 from django.test import Client
-from pytest_django import Settings
 
 from dashboard.accounts import adapters
 from dashboard.accounts.models import User
@@ -18,7 +17,7 @@ EVIL = {"HTTP_HOST": "evil.example"}
 
 
 @pytest.fixture(autouse=True)
-def _wide_open(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def _wide_open(settings, monkeypatch) -> None:
     """As in some deployments behind a proxy."""
     settings.ALLOWED_HOSTS = ["*"]
     settings.MAIL_IS_SET_UP = True
@@ -32,7 +31,7 @@ def links() -> set[str]:
     return set(found)
 
 
-def test_password_reset_mail(alice: User) -> None:
+def test_password_reset_mail(alice):
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
     Client().post("/account/password/reset/", {"email": "alice@example.org"}, **EVIL)
@@ -40,7 +39,7 @@ def test_password_reset_mail(alice: User) -> None:
     assert links() == {"https://cohort.example.org"}
 
 
-def test_address_verification_mail(alice_client: Client) -> None:
+def test_address_verification_mail(alice_client):
     form = {"action_add": "", "email": "new@example.org"}
 
     alice_client.post("/account/email/", form, **EVIL)
@@ -48,7 +47,7 @@ def test_address_verification_mail(alice_client: Client) -> None:
     assert links() == {"https://cohort.example.org"}
 
 
-def test_invitation_mail(alice_client: Client) -> None:
+def test_invitation_mail(alice_client):
     form = {"role": "viewer", "email": "dora@example.org"}
 
     alice_client.post("/alpha/settings/invite", form, **EVIL)
@@ -58,13 +57,7 @@ def test_invitation_mail(alice_client: Client) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST.:8000", "[::1]:1"])
 @pytest.mark.parametrize("before", ["", "localhost,127.0.0.1,"])
-def test_links_do_not_use_loopback_names(
-    alice: User,
-    before: str,
-    host: str,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_links_do_not_use_loopback_names(alice, before, host, settings, monkeypatch):
     """A server accepts its loopback names even if they are not configured."""
     hosts = f"{before}cohort.example.org,cohort.lan"
     monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
@@ -84,9 +77,7 @@ def test_links_do_not_use_loopback_names(
 
 
 @pytest.mark.parametrize("hosts", ["*", "cohort.example.org,.example.net"])
-def test_mail_with_any_host_allowed_requires_cohort_url(
-    hosts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mail_with_any_host_allowed_requires_cohort_url(hosts, monkeypatch):
     monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
     monkeypatch.setenv("COHORT_EMAIL_URL", "smtp://mail.example.org")
     monkeypatch.delenv("COHORT_URL", raising=False)
@@ -99,7 +90,7 @@ def test_mail_with_any_host_allowed_requires_cohort_url(
 
 
 @pytest.mark.parametrize("address", ["/account/reauthenticate/", "/sign-in/"])
-def test_no_form_redirects_to_another_site(alice: User, address: str) -> None:
+def test_no_form_redirects_to_another_site(alice, address):
     alice.set_password("correct horse battery")
     alice.save()
     form = {"username": "alice", "password": "correct horse battery"}

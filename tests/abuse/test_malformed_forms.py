@@ -133,7 +133,7 @@ def some(rows: Iterable[Row], *, every: int, whole: str = "") -> list[Row]:
 
 
 @pytest.fixture
-def clients(alice: User) -> list[Client]:
+def clients(alice) -> list[Client]:
     """With the second, what checks where forms come from reads them first."""
     clients = [PageClient(enforce_csrf_checks=checks) for checks in (False, True)]
     for client in clients:
@@ -147,9 +147,7 @@ def program_of(user: User) -> Client:
     return program.client
 
 
-def test_every_page_survives_some_malformed_forms(
-    addresses: dict[str, str], clients: list[Client]
-) -> None:
+def test_every_page_survives_some_malformed_forms(addresses, clients):
     """Each a form or two; the slow tests send each all of them."""
     rows = some(of_pages(addresses), every=len(FORMS) // 2)
 
@@ -160,9 +158,7 @@ def test_every_page_survives_some_malformed_forms(
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_every_operation_survives_some_malformed_bodies(
-    team: Team, alice: User
-) -> None:
+def test_every_operation_survives_some_malformed_bodies(team, alice) -> None:
     rows = some(of_operations(team, alice), every=len(FORMS), whole="start_import")
 
     assert faults(program_of(alice), rows, [TYPE]) == []
@@ -175,9 +171,7 @@ def test_every_operation_survives_some_malformed_bodies(
         *("hex as the charset of a form", "too many files"),
     ],
 )
-def test_a_malformed_form_is_400_with_a_code(
-    what: str, team: Team, alice: User, clients: list[Client]
-) -> None:
+def test_a_malformed_form_is_400_with_a_code(what, team, alice, clients):
     answer = ask(program_of(alice), "POST", f"{BASE}/imports", FORMS[what])
     page = ask(clients[0], "POST", "/alpha/datasets/upload", FORMS[what])
 
@@ -192,14 +186,12 @@ def test_a_malformed_form_is_400_with_a_code(
 
 
 @pytest.mark.slow
-def test_every_page_survives_every_malformed_form(
-    addresses: dict[str, str], clients: list[Client]
-) -> None:
+def test_every_page_survives_every_malformed_form(addresses, clients):
     for client in clients:
         assert faults(client, of_pages(addresses)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_limits")
-def test_every_operation_survives_every_malformed_body(team: Team, alice: User) -> None:
+def test_every_operation_survives_every_malformed_body(team, alice) -> None:
     assert faults(program_of(alice), of_operations(team, alice), [TYPE]) == []

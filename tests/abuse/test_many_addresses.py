@@ -12,7 +12,6 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from dashboard.accounts.models import User
 from tests.fixtures_app import set_password
 
 pytestmark = pytest.mark.slow(2)
@@ -107,9 +106,7 @@ class Attack:
             time.sleep(0.05)
 
 
-def test_a_visitor_signs_in_while_200_addresses_guess_passwords(
-    live_app: str, alice: User
-) -> None:
+def test_a_visitor_signs_in_while_200_addresses_guess_passwords(live_app, alice):
     set_password(alice, PASSWORD)
     visitor = Visitor("127.0.3.1", live_app)
     with Attack(live_app) as attack:

@@ -8,20 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.local.supervisor import web
 from dashboard.observability.logging import JsonLine
-from tests.fixtures_app import WebProcesses
 
 ROOT = Path(__file__).parent.parent.parent
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_sign_in_links_are_not_logged(
-    live_app: str, alice: User, web_processes: WebProcesses
-) -> None:
+def test_sign_in_links_are_not_logged(live_app, alice, web_processes):
     token = create_sign_in_link(alice)
 
     with urllib.request.urlopen(f"{live_app}/sign-in/{token}/") as page:  # noqa: S310 - loopback
@@ -31,7 +27,7 @@ def test_sign_in_links_are_not_logged(
     assert token not in log
 
 
-def test_web_processes_have_no_access_log(tmp_path: Path) -> None:
+def test_web_processes_have_no_access_log(tmp_path):
     image = (ROOT / "docker/web.Dockerfile").read_text()
 
     assert "--no-access-log" in web(data=tmp_path, port=1).arguments
@@ -40,7 +36,7 @@ def test_web_processes_have_no_access_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["public", "sign-in"])
-def test_a_failed_request_is_logged_without_its_token(page: str) -> None:
+def test_a_failed_request_is_logged_without_its_token(page):
     values = ("Internal Server Error", f"/{page}/{'t' * 43}/")
     record = logging.LogRecord("django.request", 40, "", 0, "%s: %s", values, None)
 

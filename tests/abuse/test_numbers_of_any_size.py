@@ -15,7 +15,6 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.forms import (
@@ -176,7 +175,7 @@ def feed(run: Run, numbers: tuple[float | None, ...]) -> None:
 
 
 @pytest.fixture
-def runs(addresses: dict[str, str], team: Team) -> list[Run]:
+def runs(addresses, team) -> list[Run]:
     """The run of the addresses, and two of each series that differ in their seed.
 
     Rules of every kind watch them, and one of each series is rescored.
@@ -203,7 +202,7 @@ def runs(addresses: dict[str, str], team: Team) -> list[Run]:
 
 
 @pytest.fixture
-def rescored(runs: list[Run]) -> list[int]:
+def rescored(runs) -> list[int]:
     for run in runs[1::2]:
         run.refresh_from_db()
         start(run, RULES)
@@ -217,14 +216,14 @@ def rescored(runs: list[Run]) -> list[int]:
 @pytest.mark.parametrize(
     ("value", "clipped"), [(1e300, LARGEST), (-1e39, -LARGEST), (5e-324, 5e-324)]
 )
-def test_a_number_is_clipped_where_it_is_drawn(value: float, clipped: float) -> None:
+def test_a_number_is_clipped_where_it_is_drawn(value, clipped):
     assert clip(value) == clipped
     assert clip_all([value]).tolist() == [clipped]
     assert has_clipped([0.0, np.float32(clipped)]) == (abs(clipped) == LARGEST)
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_non_finite_values_stay_non_finite(value: float) -> None:
+def test_non_finite_values_stay_non_finite(value):
     assert math.isnan(clip(value))
     assert np.isnan(clip_all([value])).all()
 
@@ -324,7 +323,7 @@ def of_run(pk: int) -> Iterator[str]:
 
 
 @pytest.fixture
-def reports(runs: list[Run], team: Team, alice: User) -> list[int]:
+def reports(runs, team, alice) -> list[int]:
     every = ",".join(str(run.pk) for run in runs)
     lines = [
         f"::{kind} runs={of} metric={metric} x={x} y={y}"
@@ -390,12 +389,7 @@ def of_each_kind(paths: list[str], every: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_limits")
 def test_nothing_that_reads_a_run_fails(
-    addresses: dict[str, str],
-    runs: list[Run],
-    reports: list[int],
-    rescored: list[int],
-    alice: User,
-    alice_client: Client,
+    addresses, runs, reports, rescored, alice, alice_client
 ) -> None:
     """Every page and operation once or more; the slow test asks them in all ways."""
     pages = of_each_kind(of_pages(addresses, runs, reports, rescored), 41)
@@ -414,12 +408,7 @@ def test_nothing_that_reads_a_run_fails(
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_limits")
 def test_nothing_that_reads_a_run_fails_with_any_parameter(
-    addresses: dict[str, str],
-    runs: list[Run],
-    reports: list[int],
-    rescored: list[int],
-    alice: User,
-    alice_client: Client,
+    addresses, runs, reports, rescored, alice, alice_client
 ) -> None:
     program = Program(make_token(alice, "admin"))
     program.client.defaults["HTTP_AUTHORIZATION"] = program.headers["Authorization"]

@@ -11,7 +11,6 @@ import pytest
 from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from dashboard.accounts.models import Team, User
 from dashboard.project.environment import read_environment
 from dashboard.runs.launch.base_models import check_model
 from dashboard.runs.launch.launching import _is_server
@@ -31,17 +30,15 @@ NO_TOKENS = (
 
 
 def test_paths_outside_model_folders_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     # As on one machine; elsewhere it is the worker that sees a folder, and refuses.
     monkeypatch.setattr(settings, "DATABASE_IS_EMBEDDED", True)
 
     assert [path for path in NO_MODELS if not check_model(path)] == []
 
 
-def test_a_token_goes_only_where_an_operator_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_token_goes_only_where_an_operator_says(monkeypatch):
     one, other = "http://10.0.0.7:8700", "http://10.0.0.8:8700"
     monkeypatch.setenv("COHORT_SERVER_URL_LAB", f"{one}/, {other}")
     monkeypatch.setenv("COHORT_SERVER_URL_OURS", one)
@@ -67,7 +64,7 @@ def test_a_token_goes_only_where_an_operator_says(
     assert [each for each in refused if _is_server("alpha", *each)] == []
 
 
-def test_file_names_of_a_run_contain_no_user_input() -> None:
+def test_file_names_of_a_run_contain_no_user_input():
     folder = run_directory(7).checkpoints
 
     assert os.path.commonpath([folder, settings.COHORT_DATA]) == str(
@@ -82,8 +79,8 @@ def test_file_names_of_a_run_contain_no_user_input() -> None:
     "name", ["../../evil", "/tmp/evil", "C:\\evil", "a/../../../evil", "~/evil", "\x01"]
 )
 def test_zip_members_stay_in_their_import_folder(
-    name: str, team: Team, alice: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, team, alice, tmp_path, monkeypatch
+):
     monkeypatch.setattr(settings, "COHORT_DATA", tmp_path / "data")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:

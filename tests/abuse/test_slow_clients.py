@@ -16,7 +16,7 @@ BEGINNINGS = (
 )
 
 
-def test_three_hundred_slow_uploads_do_not_block_pages(live_app: str) -> None:
+def test_three_hundred_slow_uploads_do_not_block_pages(live_app):
     at = urlsplit(live_app)
     with ExitStack() as stack:
         clients = [

@@ -32,7 +32,7 @@ PATTERNS = [
 ]
 
 
-def test_a_pattern_is_scored_or_refused_within_250_ms() -> None:
+def test_a_pattern_is_scored_or_refused_within_250_ms():
     """Of a core's own time: a machine that is busy with others changes nothing."""
     slow = {}
     for pattern, text in PATTERNS:

@@ -19,7 +19,7 @@ NEW = {"new_password1": "another long secret", "new_password2": "another long se
 
 
 @pytest.fixture
-def browser(alice: User) -> Client:
+def browser(alice) -> Client:
     """Signed in some time ago."""
     alice.set_password(PASSWORD)
     alice.save()
@@ -33,9 +33,7 @@ def guess(browser: Client, password: str) -> int:
     return int(browser.post("/account/", form).status_code)
 
 
-def test_guesses_of_the_old_password_are_throttled(
-    browser: Client, alice: User
-) -> None:
+def test_guesses_of_the_old_password_are_throttled(browser, alice):
     wrong = [guess(browser, f"guess {n}") for n in range(10)]
     page = browser.post(
         "/account/", {"form": "password", "old_password": PASSWORD, **NEW}
@@ -50,16 +48,14 @@ def test_guesses_of_the_old_password_are_throttled(
     assert browser.post("/account/", {"form": "profile"}).status_code == 302
 
 
-def test_the_right_password_resets_the_failed_attempts(browser: Client) -> None:
+def test_the_right_password_resets_the_failed_attempts(browser):
     for _ in range(3):
         assert [guess(browser, "wrong") for _ in range(5)] == [422] * 5
         form = {"form": "password", "old_password": PASSWORD, "new_password1": "x"}
         assert browser.post("/account/", form).status_code == 422
 
 
-def test_guesses_at_reauthentication_are_throttled(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guesses_at_reauthentication_are_throttled(browser, monkeypatch):
     now = time.time()
     found = []
 
@@ -71,7 +67,7 @@ def test_guesses_at_reauthentication_are_throttled(
     assert found == [200] * 10 + [429, 200]
 
 
-def test_deleting_an_account_requires_the_password(browser: Client, bob: User) -> None:
+def test_deleting_an_account_requires_the_password(browser, bob):
     bob.set_password(PASSWORD)
     bob.save()
     browser.force_login(bob)
@@ -85,7 +81,7 @@ def test_deleting_an_account_requires_the_password(browser: Client, bob: User) -
     assert not User.objects.filter(username="bob").exists()
 
 
-def test_guesses_of_second_factor_codes_are_throttled(guarded: User) -> None:
+def test_guesses_of_second_factor_codes_are_throttled(guarded):
     recovery = RecoveryCodes.activate(guarded).get_unused_codes()[0]
     client = PageClient()
     enter(client)

@@ -6,8 +6,6 @@ import socket
 from typing import Any
 
 import pytest
-from django.test import Client
-from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import Team
 from dashboard.alerts.delivery import deliver_due
@@ -27,9 +25,7 @@ INSIDE = (
 )  # fmt: skip
 
 
-def test_a_private_address_is_refused_by_the_form(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_private_address_is_refused_by_the_form(alice_client, team):
     for url in INSIDE:
         given = {"kind": "webhook", "address": url, "events": ["alert.fired"]}
         answer = alice_client.post("/alpha/settings/notifications/", given)
@@ -47,9 +43,7 @@ def deliver_to(team: Team, url: str) -> Delivery:
 
 
 @pytest.mark.parametrize("ips", [["10.0.0.7"], ["8.8.8.8", "169.254.169.254"]])
-def test_a_name_that_resolves_to_a_private_address_is_refused(
-    team: Team, monkeypatch: pytest.MonkeyPatch, ips: list[str]
-) -> None:
+def test_a_name_that_resolves_to_a_private_address_is_refused(team, monkeypatch, ips):
     monkeypatch.setattr(socket, "getaddrinfo", Resolver(ips))
 
     delivery = deliver_to(team, "https://hooks.example.org/x")
@@ -75,8 +69,8 @@ class Resolver:
 
 
 def test_a_name_is_resolved_once_and_the_checked_address_is_used(
-    team: Team, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    team, settings, monkeypatch
+):
     with serve_hook() as hook:
         port = int(hook.host.split(":")[1])
         resolver = Resolver(["127.0.0.1"], port)
@@ -90,7 +84,7 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_used(
     assert hook.seen[0][1]["Host"] == f"hooks.example.org:{port}"
 
 
-def test_no_redirect_is_followed(team: Team, settings: Settings) -> None:
+def test_no_redirect_is_followed(team, settings):
     with serve_hook() as hook, serve_hook() as inside:
         settings.WEBHOOK_HOSTS = f"{hook.host},{inside.host}"
         hook.status, hook.location = 307, inside.url
@@ -101,9 +95,7 @@ def test_no_redirect_is_followed(team: Team, settings: Settings) -> None:
     assert inside.seen == []
 
 
-def test_an_allowed_host_is_allowed_only_on_its_port(
-    team: Team, settings: Settings
-) -> None:
+def test_an_allowed_host_is_allowed_only_on_its_port(team, settings):
     with serve_hook() as hook, serve_hook() as other:
         settings.WEBHOOK_HOSTS = hook.host
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Playwright
+from playwright.sync_api import Page, Playwright
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from tests.bench.bench_curves import NUM_STEPS, make_long_run
 from tests.bench.machine import heading, say, table
 from tests.bench.undisturbed import undisturbed
@@ -71,13 +71,7 @@ def first_charts(
     return first[0], again[0]
 
 
-def test_the_first_chart_and_a_zoom(
-    team: Team,
-    alice: User,
-    live_app: str,
-    playwright: Playwright,
-    open_browser: Callable[[User | None], BrowserContext],
-) -> None:
+def test_the_first_chart_and_a_zoom(team, alice, live_app, playwright, open_browser):
     run = make_long_run(team)
     path = f"/{team.slug}/runs/{run.id}/"
     first_charts(playwright, alice, live_app, path)  # the web process's own first page

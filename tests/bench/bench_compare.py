@@ -69,7 +69,7 @@ def make_history(run: Run) -> None:
     make_summaries(run.pk)
 
 
-def test_ten_runs_are_compared(team: Team, alice_client: Client) -> None:
+def test_ten_runs_are_compared(team, alice_client):
     runs = make_sets(team)
     ids = ",".join(str(run.pk) for run in runs)
     rows = []

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
@@ -39,7 +38,7 @@ def show(rows: list[list[str]]) -> None:
     say(table(("a long run's answers, best of 7", "server part"), rows))
 
 
-def test_twelve_metrics_are_at_most_1_000_points_each(team: Team) -> None:
+def test_twelve_metrics_are_at_most_1_000_points_each(team):
     run = make_run(team)
     make_history(run, num_steps=NUM_STEPS, num_metrics=40)
     metrics = run.metric_names[:36:3]
@@ -59,7 +58,7 @@ def make_long_run(team: Team) -> Run:
     return run
 
 
-def test_the_pages_answers(team: Team, alice_client: Client) -> None:
+def test_the_pages_answers(team, alice_client):
     run = make_long_run(team)
     page = f"/{team.slug}/runs/{run.id}/"
     metrics = ",".join(run.metric_names[:12])

@@ -72,7 +72,7 @@ PAINTED = ("newest first", "six columns, by one", "grouped by a setting")
 
 
 @pytest.fixture
-def runs(team: Team, alice: User, request: pytest.FixtureRequest) -> int:
+def runs(team, alice, request) -> int:
     begun = time.perf_counter()
     num = getattr(request, "param", NUM_RUNS)
     make_runs(team, alice, num)
@@ -155,13 +155,8 @@ def _summary(run: Run, name: str, value: float) -> MetricSummary:
 
 
 def test_a_list_of_ten_thousand_runs(
-    runs: int,
-    team: Team,
-    alice: User,
-    alice_client: Client,
-    live_app: str,
-    playwright: Playwright,
-) -> None:
+    runs, team, alice, alice_client, live_app, playwright
+):
     answered = [[name, *_answered(alice_client, q)] for name, q in ASKED.items()]
     say("\n" + heading("pytest", packages=("django", "psycopg", "playwright")))
     columns = ("the server's part", "median", "fastest", "SQL", "longest query")
@@ -175,7 +170,7 @@ def test_a_list_of_ten_thousand_runs(
 
 
 @pytest.mark.parametrize("runs", [1_000], indirect=True)
-def test_a_list_of_a_thousand_runs(runs: int, alice_client: Client) -> None:
+def test_a_list_of_a_thousand_runs(runs, alice_client):
     """Every way to list them but the last page, as often as each other."""
     asked = [query for name, query in ASKED.items() if name != "the last page"]
     for query in asked:

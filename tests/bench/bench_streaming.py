@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import BrowserContext, CDPSession, Page, expect
+from playwright.sync_api import CDPSession, Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.supervision.ingest import ingest
 from tests.bench.machine import heading, say, table
 from tests.dashboard.runs.stories import Story, queue_run
@@ -64,9 +62,7 @@ def look_around(page: Page) -> None:
     page.mouse.wheel(0, -900)
 
 
-def test_a_page_that_stays_open_does_not_grow(
-    team: Team, alice: User, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
+def test_a_page_that_stays_open_does_not_grow(team, alice, open_browser):
     story = Story(queue_run(team, num_steps=NUM_STEPS))
     story.start()
     take_batch(story, 1_000)  # a page's share of points is full from the start

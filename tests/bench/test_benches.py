@@ -94,7 +94,7 @@ def run(*arguments: object, env: dict[str, str]) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.slow
-def test_each_bench_finds_what_it_uses() -> None:
+def test_each_bench_finds_what_it_uses():
     names = [
         f"tests.{folder.name}.{path.stem}"
         for folder in FOLDERS
@@ -110,9 +110,7 @@ def test_each_bench_finds_what_it_uses() -> None:
 
 @pytest.mark.soak
 @pytest.mark.slow
-def test_a_step_is_compared_with_trls(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_is_compared_with_trls(tmp_path, capsys):
     sizes = ["--prompts", "2", "--group", "2", "--new", "8", "--steps", "1"]
     model = str(make_model("tiny", tmp_path))
 
@@ -132,9 +130,7 @@ def test_a_step_is_compared_with_trls(
 
 
 @pytest.mark.slow(minutes=1)
-def test_all_is_measured_with_nothing_but_torch_and_transformers(
-    tmp_path: Path,
-) -> None:
+def test_all_is_measured_with_nothing_but_torch_and_transformers(tmp_path):
     out = tmp_path / "figures" / "gpu.json"
     places = ("--folder", tmp_path, "--out", out)
 
@@ -155,9 +151,7 @@ def test_all_is_measured_with_nothing_but_torch_and_transformers(
 
 @pytest.mark.soak
 @pytest.mark.slow
-def test_trls_completions_are_as_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trls_completions_are_as_long(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places = ["--folder", "models", "--out", "gpu.json", "--part", "step"]
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Playwright, expect
+from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team, User
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.fixtures_app import CHROMIUM_FLAGS, sign_in
@@ -29,9 +28,7 @@ COUNT_DRAWINGS = """
 
 
 @pytest.fixture
-def tab(
-    playwright: Playwright, live_app: str, alice: User, tmp_path: Path
-) -> Iterator[Page]:
+def tab(playwright, live_app, alice, tmp_path) -> Iterator[Page]:
     """Of a browser with defaults: Playwright's own pages are always visible."""
     profile = tmp_path / "profile"
     command = [shutil.which("chromium") or "chromium-browser", *CHROMIUM_FLAGS]
@@ -72,9 +69,7 @@ def take_steps(story: Story, count: int) -> None:
         story.take_steps(1)
 
 
-def test_a_hidden_tab_draws_nothing_and_catches_up(
-    tab: Page, live_app: str, team: Team
-) -> None:
+def test_a_hidden_tab_draws_nothing_and_catches_up(tab, live_app, team):
     story = Story(queue_run(team))
     story.start()
     take_steps(story, 5)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.runs.stories import Story
 
@@ -22,9 +20,7 @@ window.addEventListener("click", (event) => {
 """
 
 
-def test_a_first_group_is_read_within_twelve_clicks(
-    page: Page, team: Team, tmp_path: Path
-) -> None:
+def test_a_first_group_is_read_within_twelve_clicks(page, team, tmp_path):
     rows = [
         {"question": f"What is {a} + {b}?", "answer": str(a + b)}
         for a in range(20)

@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
-from dashboard.accounts.models import Team
 from dashboard.live.messages import PROTOCOL
 from tests.browser.accessibility import findings
 from tests.dashboard.runs.stories import Story, queue_run
@@ -17,7 +16,7 @@ SCRIPT = re.compile(r"/js/live/stream\.js$")
 
 
 @pytest.fixture
-def story(team: Team) -> Story:
+def story(team) -> Story:
     story = Story(queue_run(team))
     story.start()
     story.take_steps(3)
@@ -39,9 +38,7 @@ def serve_script_of(page: Page, protocol: int) -> None:
     page.route(SCRIPT, respond)
 
 
-def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(
-    page: Page, story: Story
-) -> None:
+def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(page, story):
     sockets: list[str] = []
     urls: list[str] = []
     page.on("websocket", lambda socket: sockets.append(socket.url))
@@ -77,7 +74,7 @@ def test_an_older_page_shows_one_notice_and_keeps_unsaved_text(
     expect(page.locator("[data-run-version]")).to_be_empty()
 
 
-def test_a_newer_page_waits_with_a_notice(page: Page, story: Story) -> None:
+def test_a_newer_page_waits_with_a_notice(page, story):
     polls: list[Request] = []
     page.on(
         "request",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page
-
-from dashboard.accounts.models import Team
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 FETCHED = """performance.getEntriesByType("resource")
@@ -13,7 +10,7 @@ FETCHED = """performance.getEntriesByType("resource")
     .map(({ transferSize }) => transferSize)"""
 
 
-def test_a_second_visit_downloads_no_static_file(page: Page, team: Team) -> None:
+def test_a_second_visit_downloads_no_static_file(page, team):
     page.goto(f"/{team.slug}/runs/", wait_until="networkidle")
     first = page.evaluate(FETCHED)
     page.goto("about:blank")

@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Sweep
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.factories import (
@@ -21,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
-def group(team: Team) -> Sweep:
+def group(team) -> Sweep:
     group = Sweep.objects.create(team=team, name="rates")
     version, recipe = make_dataset(team), make_recipe(team)
     for place in range(12):
@@ -43,9 +42,7 @@ def group(team: Team) -> Sweep:
     return group
 
 
-def test_a_sweep_is_filtered_by_dragging_and_links_to_runs(
-    page: Page, group: Sweep
-) -> None:
+def test_a_sweep_is_filtered_by_dragging_and_links_to_runs(page, group):
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"/alpha/sweep?sweep={group.pk}")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert
 from tests.browser.accessibility import findings
 from tests.browser.waiting import wait_until
@@ -17,9 +16,7 @@ SHOW = "document.querySelector('[data-chart=\"{}\"]')"
 MARKS = SHOW + ".layout?.shapes?.map(({{ x0 }}) => x0).join()"
 
 
-def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(
-    page: Page, team: Team
-) -> None:
+def test_a_firing_is_marked_at_its_step_and_leads_to_the_alert(page, team):
     problems: list[str] = []
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
     make_rule(team, name="entropy above 5", metric="entropy", threshold=5)

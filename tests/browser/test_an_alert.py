@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.alerts.models import Alert, Rule
-from tests.browser.accessibility import Look, findings, looking_with
+from tests.browser.accessibility import findings, looking_with
 from tests.dashboard.runs.stories import Story, queue_run
 
 pytestmark = pytest.mark.browser
 
 
 @looking_with(findings)
-def test_a_rule_fires_on_an_open_page_and_is_acknowledged(
-    page: Page, team: Team, look: Look
-) -> None:
+def test_a_rule_fires_on_an_open_page_and_is_acknowledged(page, team, look):
     page.goto("/alpha/settings/alert-rules/")
     expect(page.locator("[name=back]")).to_be_hidden()
     page.get_by_label("Metric", exact=True).fill("kl/mean")

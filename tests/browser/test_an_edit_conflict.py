@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role
 from dashboard.runs.models import Run
-from tests.browser.accessibility import Look, findings_in_each_view, looking_with
+from tests.browser.accessibility import findings_in_each_view, looking_with
 from tests.dashboard.runs.stories import queue_run
 
 pytestmark = pytest.mark.browser
@@ -31,12 +29,8 @@ def save(page: Page) -> None:
 @pytest.mark.slow
 @looking_with(findings_in_each_view)
 def test_a_conflict_shows_both_texts_and_is_saved_again(
-    page: Page,
-    team: Team,
-    bob: User,
-    open_browser: Callable[[User | None], BrowserContext],
-    look: Look,
-) -> None:
+    page, team, bob, open_browser, look
+):
     Membership.objects.filter(user=bob).update(role=Role.MEMBER)
     run = queue_run(team, notes="Diverges at step 40.")
     other = open_browser(bob).new_page()
@@ -58,9 +52,7 @@ def test_a_conflict_shows_both_texts_and_is_saved_again(
     assert run.notes == f"{MINE}\n{THEIRS}"
 
 
-def test_concurrent_priority_changes_conflict(
-    page: Page, team: Team, bob: User
-) -> None:
+def test_concurrent_priority_changes_conflict(page, team, bob):
     run = queue_run(team)
     page.goto("/alpha/compute/")
     choice = page.get_by_label(f"Priority of {run.name}")

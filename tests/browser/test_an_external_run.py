@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from dashboard.supervision.external_runs import open_run
 from tests.browser.accessibility import findings_in_each_view
@@ -16,9 +15,7 @@ from tests.dashboard.supervision.test_opening_a_run import OPENING
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_an_external_run_is_watched_and_closed(
-    page: Page, team: Team, alice: User
-) -> None:
+def test_an_external_run_is_watched_and_closed(page, team, alice):
     run: Run = open_run(OPENING, team=team, user=alice)[0]
     log = LogBuilder().stepped(1).stepped(2)
     send(run, log)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page
 
-from dashboard.accounts.models import Team
 from tests.browser.accessibility import findings_in_each_view
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_the_token_page_is_accessible(page: Page, team: Team) -> None:
+def test_the_token_page_is_accessible(page, team):
     page.goto(f"/{team.slug}/tokens/")
     page.get_by_label("Name").fill("nightly sweep")
     page.get_by_label("write").check()
@@ -21,7 +19,7 @@ def test_the_token_page_is_accessible(page: Page, team: Team) -> None:
     assert findings_in_each_view(page) == []
 
 
-def test_swagger_ui_executes_an_operation(page: Page, team: Team) -> None:
+def test_swagger_ui_executes_an_operation(page, team):
     errors: list[str] = []
     page.on("console", lambda m: m.type == "error" and errors.append(m.text))
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.models import Group, Tag
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
@@ -18,7 +17,7 @@ LONG = "First we add the two numbers, and then we look at what is left of them. 
 
 
 @pytest.fixture
-def run(team: Team, alice: User) -> Run:
+def run(team, alice) -> Run:
     run = make_run(team)
     for step in range(1, 41):
         make_group(
@@ -35,7 +34,7 @@ def run(team: Team, alice: User) -> Run:
     return run
 
 
-def test_a_facet_filters_to_its_count(page: Page, run: Run) -> None:
+def test_a_facet_filters_to_its_count(page, run):
     page.goto(f"/alpha/runs/{run.pk}/completions/")
 
     page.get_by_role("link", name="no score 40").click()
@@ -48,7 +47,7 @@ def test_a_facet_filters_to_its_count(page: Page, run: Run) -> None:
     expect(page.get_by_text("1–50 of 160")).to_have_count(2)
 
 
-def test_words_are_searched_by_keyboard(page: Page, run: Run) -> None:
+def test_words_are_searched_by_keyboard(page, run):
     page.goto(f"/alpha/runs/{run.pk}/completions/")
 
     page.get_by_label("Match").select_option("words")
@@ -69,7 +68,7 @@ def test_words_are_searched_by_keyboard(page: Page, run: Run) -> None:
     expect(page.locator("#completion-1")).to_have_class(re.compile("is-linked"))
 
 
-def test_the_worst_completion_of_a_step_is_found_by_chips(page: Page, run: Run) -> None:
+def test_the_worst_completion_of_a_step_is_found_by_chips(page, run):
     page.goto(f"/alpha/runs/{run.pk}/completions/")
     page.get_by_text("Steps ▾").click()
     page.get_by_label("From step").fill("40")

@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.figures import (
     features_of_run,
     read_settings,
@@ -49,7 +48,7 @@ DRAWN = f"({REWARD}.data?.at(-1).customdata ?? [])"
 
 
 @pytest.fixture
-def long_run(team: Team) -> Run:
+def long_run(team) -> Run:
     run = make_run(team)
     shown = sorted(shown_metrics(features_of_run(run)) | {"group/std_mean"})
     make_history(run, num_steps=NUM_STEPS, num_metrics=40, names=shown)
@@ -64,9 +63,7 @@ def wait_until(page: Page, expression: str, is_so: Callable[[Any], bool]) -> Non
         page.wait_for_timeout(50)
 
 
-def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_url(
-    page: Page, long_run: Run
-) -> None:
+def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_url(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/?smooth=0")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     assert page.evaluate(f"{DRAWN}.length") <= 1_000
@@ -98,7 +95,7 @@ def test_a_zoom_shows_every_step_in_all_charts_and_is_in_the_url(
 
 
 @pytest.mark.slow
-def test_hover_is_synchronized_between_charts(page: Page, long_run: Run) -> None:
+def test_hover_is_synchronized_between_charts(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/")
     plot = page.locator('[data-chart="reward-mean"] .nsewdrag')
     box = plot.bounding_box()
@@ -113,7 +110,7 @@ def test_hover_is_synchronized_between_charts(page: Page, long_run: Run) -> None
 
 
 @pytest.mark.slow
-def test_a_chart_is_drawn_when_visible_or_printed(page: Page, long_run: Run) -> None:
+def test_a_chart_is_drawn_when_visible_or_printed(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     page.wait_for_timeout(500)
@@ -133,7 +130,7 @@ def test_a_chart_is_drawn_when_visible_or_printed(page: Page, long_run: Run) -> 
 
 
 @pytest.mark.slow
-def test_settings_are_saved_and_reset(page: Page, long_run: Run, alice: User) -> None:
+def test_settings_are_saved_and_reset(page, long_run, alice):
     page.goto(f"/alpha/runs/{long_run.id}/")
     page.locator(".chart-gear").click()
     with page.expect_response("**/runs/charts"):
@@ -151,9 +148,7 @@ def test_settings_are_saved_and_reset(page: Page, long_run: Run, alice: User) ->
 
 
 @pytest.mark.slow
-def test_a_chart_has_full_screen_a_link_and_downloads(
-    page: Page, long_run: Run
-) -> None:
+def test_a_chart_has_full_screen_a_link_and_downloads(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     card = page.locator("#chart-group-std_mean")
     card.scroll_into_view_if_needed()
@@ -176,7 +171,7 @@ def save(page: Page, kind: str) -> Path:
 
 
 @pytest.mark.slow
-def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> None:
+def test_a_vector_file_has_the_title_and_the_line(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
 
@@ -191,7 +186,7 @@ def test_a_vector_file_has_the_title_and_the_line(page: Page, long_run: Run) -> 
 
 
 @pytest.mark.slow
-def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None:
+def test_a_picture_has_the_line_in_its_colour(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     page.locator("#chart-group-std_mean").scroll_into_view_if_needed()
@@ -208,7 +203,7 @@ def test_a_picture_has_the_line_in_its_colour(page: Page, long_run: Run) -> None
 
 
 @pytest.mark.slow
-def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
+def test_a_file_has_the_value_of_every_step(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/?smooth=0.5")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     assert page.evaluate(f"{DRAWN}.length") <= 1_000
@@ -230,7 +225,7 @@ def test_a_file_has_the_value_of_every_step(page: Page, long_run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_failed_download_is_reported_on_its_button(page: Page, long_run: Run) -> None:
+def test_a_failed_download_is_reported_on_its_button(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
     card = page.locator("#chart-group-std_mean")
@@ -247,9 +242,7 @@ def test_a_failed_download_is_reported_on_its_button(page: Page, long_run: Run) 
 
 
 @pytest.mark.slow
-def test_the_link_of_a_chart_shows_the_same_to_another_user(
-    page: Page, long_run: Run
-) -> None:
+def test_the_link_of_a_chart_shows_the_same_to_another_user(page, long_run):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"/alpha/runs/{long_run.id}/metrics/?smooth=0.3&from=100&to=300")
     wait_until(page, f"{REWARD}.data?.length ?? 0", bool)
@@ -268,9 +261,7 @@ def test_the_link_of_a_chart_shows_the_same_to_another_user(
 
 
 @pytest.mark.slow
-def test_a_hidden_tab_draws_nothing_and_catches_up_when_visible(
-    page: Page, team: Team
-) -> None:
+def test_a_hidden_tab_draws_nothing_and_catches_up_when_visible(page, team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(3)
@@ -289,9 +280,7 @@ def test_a_hidden_tab_draws_nothing_and_catches_up_when_visible(
 
 
 @pytest.mark.slow
-def test_a_search_finds_metrics_and_loads_their_history_when_visible(
-    page: Page, long_run: Run
-) -> None:
+def test_a_search_finds_metrics_and_loads_their_history_when_visible(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/?q=metric/1")
     expect(page.locator("[data-metric-status]")).to_contain_text("of 38 metrics")
     plot = "document.querySelector('[data-chart=\"metric-1\"]').data"
@@ -306,7 +295,7 @@ def test_a_search_finds_metrics_and_loads_their_history_when_visible(
 
 
 @pytest.mark.slow
-def test_superseded_steps_turn_grey_on_an_open_page(page: Page, team: Team) -> None:
+def test_superseded_steps_turn_grey_on_an_open_page(page, team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(6, **{"reward/mean": 0.25})
@@ -333,9 +322,7 @@ def test_superseded_steps_turn_grey_on_an_open_page(page: Page, team: Team) -> N
 
 
 @pytest.mark.slow
-def test_charts_are_chosen_in_the_list_and_pinned_for_the_team(
-    page: Page, long_run: Run
-) -> None:
+def test_charts_are_chosen_in_the_list_and_pinned_for_the_team(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     items = page.locator("[data-listed]")
     items.filter(has_text="metric/3").locator("input").first.check()

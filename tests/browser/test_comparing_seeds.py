@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.browser.waiting import wait_until
 from tests.dashboard.analysis.compare.seeds import make_seeds
@@ -21,24 +20,24 @@ DIFFERENCES = "document.querySelector('[data-difference-plot]')"
 
 
 @pytest.fixture
-def base(team: Team) -> list[Run]:
+def base(team) -> list[Run]:
     return make_seeds(team, "base", 3, level=0.5, num_steps=60)
 
 
 @pytest.fixture
-def other(team: Team, base: list[Run]) -> list[Run]:
+def other(team, base) -> list[Run]:
     kl = {"kl_coef": 0.04}
     return make_seeds(team, "kl", 3, level=0.6, like=base[0], num_steps=60, loss=kl)
 
 
 @pytest.fixture
-def address(base: list[Run], other: list[Run]) -> str:
+def address(base, other) -> str:
     ids = ",".join(str(run.pk) for run in [*base, *other])
     return f"/alpha/compare?runs={ids}&metric=reward/mean"
 
 
 @pytest.fixture
-def answered(base: list[Run], other: list[Run]) -> str:
+def answered(base, other) -> str:
     ours, theirs = base[0], other[0]
     for prompt in (4, 7):
         make_group(ours, step=5, prompt_index=prompt, texts=_texts("adds"))
@@ -55,7 +54,7 @@ def names(page: Page, plot: str) -> list[str]:
     return found
 
 
-def test_seeds_are_drawn_as_bands_and_ungrouped(page: Page, address: str) -> None:
+def test_seeds_are_drawn_as_bands_and_ungrouped(page, address):
     page.goto(address)
 
     wait_until(page, f"{PLOT}.data?.length === 8")
@@ -71,9 +70,7 @@ def test_seeds_are_drawn_as_bands_and_ungrouped(page: Page, address: str) -> Non
     wait_until(page, f"{PLOT}.data.some((trace) => trace.name === 'base-2')")
 
 
-def test_the_numbers_follow_the_controls_and_the_address(
-    page: Page, address: str
-) -> None:
+def test_the_numbers_follow_the_controls_and_the_address(page, address):
     page.goto(address)
     expect(page.get_by_role("columnheader", name="Mean of steps 37–40")).to_be_visible()
 
@@ -95,7 +92,7 @@ def test_the_numbers_follow_the_controls_and_the_address(
     expect(page.get_by_label("Pair equal seeds")).to_be_checked()
 
 
-def test_a_chosen_direction_turns_what_is_better(page: Page, address: str) -> None:
+def test_a_chosen_direction_turns_what_is_better(page, address):
     page.goto(address)
     better = page.locator("[data-contrasts] [data-direction=better]")
     expect(better.first).to_be_visible()
@@ -108,8 +105,8 @@ def test_a_chosen_direction_turns_what_is_better(page: Page, address: str) -> No
 
 
 def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
-    page: Page, base: list[Run], answered: str
-) -> None:
+    page, base, answered
+):
     page.goto("/alpha/runs/")
     page.get_by_label("Select base-0").check()
     page.get_by_label("Select kl-0").check()
@@ -125,9 +122,7 @@ def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
     expect(page.locator("select[name=b]")).to_have_value(str(base[0].pk))
 
 
-def test_a_band_is_saved_with_its_interval_and_its_counts(
-    page: Page, address: str
-) -> None:
+def test_a_band_is_saved_with_its_interval_and_its_counts(page, address):
     page.goto(address)
     wait_until(page, f"{PLOT}.data?.length === 8")
 
@@ -144,7 +139,7 @@ def test_a_band_is_saved_with_its_interval_and_its_counts(
     assert num == 3
 
 
-def test_completions_of_two_runs_show_what_differs(page: Page, answered: str) -> None:
+def test_completions_of_two_runs_show_what_differs(page, answered):
     page.goto(f"/alpha/compare/prompt?{answered}&prompt=7")
 
     theirs = page.get_by_role("region", name="B, completion 1")
@@ -156,7 +151,7 @@ def test_completions_of_two_runs_show_what_differs(page: Page, answered: str) ->
     expect(theirs.locator("ins")).to_have_count(0)
 
 
-def test_prompts_lead_to_their_completions(page: Page, answered: str) -> None:
+def test_prompts_lead_to_their_completions(page, answered):
     page.goto(f"/alpha/compare/prompt?{answered}")
 
     page.get_by_role("link", name="Win rate of A").click()
@@ -167,8 +162,8 @@ def test_prompts_lead_to_their_completions(page: Page, answered: str) -> None:
 
 
 def test_without_script_a_form_sends_the_same_query(
-    base: list[Run], address: str, alice: User, browser: Browser, live_app: str
-) -> None:
+    base, address, alice, browser, live_app
+):
     context = browser.new_context(base_url=live_app, java_script_enabled=False)
     sign_in(context, alice, live_app)
     page = context.new_page()

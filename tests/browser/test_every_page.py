@@ -17,11 +17,11 @@ from django.urls import resolve
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page
 
 from dashboard.accounts.members import invite
-from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.models import Membership, User
 from tests.browser.accessibility import AT_REST, findings
 from tests.browser.laboratory import PASSWORD, open_laboratory
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY, routes
-from tests.fixtures_app import WebProcesses, _wait_until_idle
+from tests.fixtures_app import _wait_until_idle
 
 pytestmark = [
     pytest.mark.browser,
@@ -221,9 +221,7 @@ ELSEWHERE = {
 
 
 @pytest.fixture
-def live_app(
-    app_environment: dict[str, str], web_processes: WebProcesses
-) -> Iterator[str]:
+def live_app(app_environment, web_processes) -> Iterator[str]:
     """With an unreachable mail server and provider, so that every option is shown."""
     variables = {
         "COHORT_EMAIL_URL": "smtp+plain://127.0.0.1:9",
@@ -239,7 +237,7 @@ def live_app(
 
 
 @pytest.fixture
-def known(team: Team, alice: User, bob: User) -> dict[str, Any]:
+def known(team, alice, bob) -> dict[str, Any]:
     return open_laboratory(team, alice)
 
 
@@ -299,7 +297,7 @@ class Sweep:
             self.trouble.append(f"{form} {screen}: {selector} at {at}, not by {top}")
 
 
-def test_every_page_is_here_or_elsewhere() -> None:
+def test_every_page_is_here_or_elsewhere():
     """A new route needs a row: a page here, and what is no page in ELSEWHERE."""
     addresses = [
         re.sub(r"\{\w+\}", "1", form) for part in PAGES.values() for form in part
@@ -315,9 +313,7 @@ def test_every_page_is_here_or_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("part", PAGES)
-def test_pages_of_a_team(
-    part: str, known: dict[str, Any], alice: User, open_browser: Opener
-) -> None:
+def test_pages_of_a_team(part, known, alice, open_browser):
     sweep = Sweep(open_browser(alice).new_page())
 
     for form in PAGES[part]:
@@ -326,9 +322,7 @@ def test_pages_of_a_team(
     assert not sweep.trouble, "\n".join(sweep.trouble)
 
 
-def test_account_pages(
-    known: dict[str, Any], alice: User, open_browser: Opener
-) -> None:
+def test_account_pages(known, alice, open_browser):
     sweep = Sweep(sign_in(open_browser))
     sweep.look("/account/reauthenticate/")
     sweep.page.get_by_label("Password").fill(PASSWORD)
@@ -357,9 +351,7 @@ def sign_in(open_browser: Opener, then: str = "**/runs/**") -> Page:
     return page
 
 
-def test_operator_pages(
-    known: dict[str, Any], alice: User, open_browser: Opener
-) -> None:
+def test_operator_pages(known, alice, open_browser):
     User.objects.filter(pk=alice.pk).update(is_staff=True)
     sweep = Sweep(open_browser(alice).new_page())
 
@@ -369,9 +361,7 @@ def test_operator_pages(
     assert not sweep.trouble, "\n".join(sweep.trouble)
 
 
-def test_pages_before_sign_in(
-    known: dict[str, Any], alice: User, open_browser: Opener
-) -> None:
+def test_pages_before_sign_in(known, alice, open_browser):
     token = invite(by=Membership.objects.get(user=alice), role="member")[1]
     uid = user_pk_to_url_str(alice)
     key = EmailAwarePasswordResetTokenGenerator().make_token(alice)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import AuditEntry, User
+from dashboard.accounts.models import AuditEntry
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.oidc_provider import CLIENT, SECRET, Provider, serve_provider
 from tests.fixtures_app import (
-    WebProcesses,
     _wait_until_idle,
     set_password,
 )
@@ -28,9 +27,7 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def live_app(
-    app_environment: dict[str, str], web_processes: WebProcesses, provider: Provider
-) -> Iterator[str]:
+def live_app(app_environment, web_processes, provider) -> Iterator[str]:
     """A web process configured with the provider."""
     values = {"URL": provider.url, "ID": CLIENT, "SECRET": SECRET, "NAME": "Work"}
     named = {f"COHORT_OIDC_{name}": value for name, value in values.items()}
@@ -46,10 +43,8 @@ def sign_in_at_provider(page: Page, button: str, *, name: str) -> None:
 
 
 def test_a_provider_is_connected_signs_in_and_is_disconnected(
-    alice: User,
-    provider: Provider,
-    open_browser: Callable[[User | None], BrowserContext],
-) -> None:
+    alice, provider, open_browser
+):
     set_password(alice, PASSWORD)
     page = open_browser(None).new_page()
     trouble: list[str] = []

@@ -22,7 +22,7 @@ AT_END = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 8"
 
 
 @pytest.fixture
-def log(team: Team) -> Path:
+def log(team) -> Path:
     run = make_run(team)
     Run.objects.filter(id=run.id).update(state=RunState.QUEUED, attempt=0)
     claim_run(run.id, "training@gpu-1")
@@ -44,9 +44,7 @@ def open_logs(page: Page, team: Team, query: str = "") -> None:
 
 
 @pytest.mark.slow
-def test_lines_are_streamed_and_do_not_scroll_a_reader(
-    page: Page, team: Team, log: Path
-) -> None:
+def test_lines_are_streamed_and_do_not_scroll_a_reader(page, team, log):
     open_logs(page, team)
     view = page.locator("[data-log-view]")
     expect(page.locator("#L700")).to_be_visible()
@@ -79,7 +77,7 @@ def test_lines_are_streamed_and_do_not_scroll_a_reader(
 
 
 @pytest.mark.slow
-def test_log_lines_are_escaped(page: Page, team: Team, log: Path) -> None:
+def test_log_lines_are_escaped(page, team, log):
     log.write_text("<img src=x onerror=alert(1)> \x1b[31mred\x1b[0m \u202etxt\n")
 
     open_logs(page, team)
@@ -89,9 +87,7 @@ def test_log_lines_are_escaped(page: Page, team: Team, log: Path) -> None:
     assert page.locator(".log img").count() == 0
 
 
-def test_the_whole_log_is_searched_and_a_line_has_an_address(
-    page: Page, team: Team, log: Path
-) -> None:
+def test_the_whole_log_is_searched_and_a_line_has_an_address(page, team, log):
     write(log, 701, 900)
     open_logs(page, team)
     assert page.locator("#L7").count() == 0  # not loaded yet
@@ -112,8 +108,8 @@ def test_the_whole_log_is_searched_and_a_line_has_an_address(
 
 @pytest.mark.slow
 def test_a_page_holds_two_thousand_lines_and_loads_the_earlier_ones(
-    page: Page, team: Team, log: Path, count: Callable[[], int]
-) -> None:
+    page, team, log, count
+):
     write(log, 701, 5_000)
     open_logs(page, team)
     assert count() == 500
@@ -128,14 +124,14 @@ def test_a_page_holds_two_thousand_lines_and_loads_the_earlier_ones(
 
 
 @pytest.fixture
-def count(page: Page) -> Callable[[], int]:
+def count(page) -> Callable[[], int]:
     return lambda: page.locator(".log-line").count()
 
 
 @pytest.mark.slow
 def test_an_address_of_merged_lines_shows_the_trainers_and_the_worker_has_a_tab(
-    page: Page, team: Team, log: Path
-) -> None:
+    page, team, log
+):
     log.write_text("")
     write(log, 1, 2)
     seen = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import run_directory
 from tests.browser.accessibility import findings
@@ -23,7 +22,7 @@ from tests.dashboard.supervision.checkpoints import save
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_a_forks_chart_continues_its_parents(page: Page, team: Team) -> None:
+def test_a_forks_chart_continues_its_parents(page, team):
     parent = make_run(
         team,
         "amber-otter",

@@ -38,7 +38,7 @@ SETTLED = (RunState.FINISHED, RunState.FAILED)
 
 
 @pytest.fixture
-def workers(app_environment: dict[str, str], tmp_path: Path) -> Iterator[None]:
+def workers(app_environment, tmp_path) -> Iterator[None]:
     started = [
         Worker(queue, env=app_environment, log=tmp_path / f"{queue}.log", queue=queue)
         for queue in ("training", "default")
@@ -49,7 +49,7 @@ def workers(app_environment: dict[str, str], tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def problems(page: Page) -> list[str]:
+def problems(page) -> list[str]:
     found: list[str] = []
     page.on("console", lambda m: found.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: found.append(str(error)))
@@ -73,14 +73,8 @@ def launch_all(team: Team, user: User, folder: Path) -> list[Run]:
 
 
 def test_runs_are_inspected_and_compared(
-    page: Page,
-    team: Team,
-    alice: User,
-    workers: None,
-    problems: list[str],
-    open_browser: Callable[[User | None], BrowserContext],
-    tmp_path: Path,
-) -> None:
+    page, team, alice, workers, problems, open_browser, tmp_path
+):
     page.set_default_timeout(30_000)
     runs = launch_all(team, alice, tmp_path / "model")
     page.goto(f"/alpha/runs/{runs[0].pk}/")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, expect
+from playwright.sync_api import ConsoleMessage, Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.completions.models import Group
@@ -28,7 +26,7 @@ LABEL = '<a href="javascript:window.evil=6">l</a><b onclick="window.evil=7">'
 
 
 @pytest.fixture
-def run(team: Team, alice: User) -> Run:
+def run(team, alice) -> Run:
     run = make_run(team)
     make_steps(run, {"reward/mean": [0.1, 0.5], LABEL: [0.2, 0.4], "kl/mean": [0, 0]})
     for step in (1, 2):
@@ -44,9 +42,7 @@ def run(team: Team, alice: User) -> Run:
 
 
 @pytest.fixture
-def watched(
-    alice: User, open_browser: Callable[[User | None], BrowserContext]
-) -> tuple[Page, list[str]]:
+def watched(alice, open_browser) -> tuple[Page, list[str]]:
     """A page, and the violations of its content security policy."""
     page = open_browser(alice).new_page()
     refused: list[str] = []
@@ -69,9 +65,7 @@ def addresses(run: Run) -> list[str]:
     return [base + "/" + path.lstrip("/") for path in tail] + others
 
 
-def test_no_page_executes_injected_markup(
-    run: Run, watched: tuple[Page, list[str]]
-) -> None:
+def test_no_page_executes_injected_markup(run, watched):
     page, refused = watched
     num_shown = 0
 
@@ -89,7 +83,7 @@ def test_no_page_executes_injected_markup(
     assert num_shown > 8
 
 
-def test_a_charts_labels_are_text(run: Run, watched: tuple[Page, list[str]]) -> None:
+def test_a_charts_labels_are_text(run, watched):
     page, refused = watched
     page.goto(f"/alpha/runs/{run.pk}/metrics/")
 
@@ -104,9 +98,7 @@ def test_a_charts_labels_are_text(run: Run, watched: tuple[Page, list[str]]) -> 
     assert refused == []
 
 
-def test_executed_markup_would_be_noticed(
-    run: Run, watched: tuple[Page, list[str]]
-) -> None:
+def test_executed_markup_would_be_noticed(run, watched):
     page, refused = watched
     page.goto("/alpha/runs/")
 

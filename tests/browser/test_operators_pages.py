@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.operations.models import Quota
 from tests.dashboard.completions.factories import make_run
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_an_operator_sets_a_quota(
-    team: Team, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
+def test_an_operator_sets_a_quota(team, open_browser):
     make_run(team)
     page = open_browser(User.objects.create_user("olga", is_staff=True)).new_page()
     refused: list[str] = []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.control import resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
-from tests.browser.accessibility import Look, findings, looking_with
+from tests.browser.accessibility import findings, looking_with
 from tests.browser.waiting import wait_until
 from tests.dashboard.completions.factories import make_group, make_note, make_run
 from tests.dashboard.runs.stories import Story, queue_run
@@ -25,9 +24,7 @@ REASON = (
 
 
 @looking_with(findings)
-def test_a_paused_run_shows_its_reason_and_is_resumed(
-    page: Page, team: Team, look: Look
-) -> None:
+def test_a_paused_run_shows_its_reason_and_is_resumed(page, team, look):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(5)
@@ -66,9 +63,7 @@ def test_a_paused_run_shows_its_reason_and_is_resumed(
 
 
 @pytest.mark.slow
-def test_an_open_dialog_closes_when_another_user_resumes_the_run(
-    page: Page, team: Team, alice: User
-) -> None:
+def test_an_open_dialog_closes_when_another_user_resumes_the_run(page, team, alice):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(2)
@@ -96,7 +91,7 @@ def test_an_open_dialog_closes_when_another_user_resumes_the_run(
 
 
 @pytest.mark.slow
-def test_the_pause_button_requests_a_pause(page: Page, team: Team) -> None:
+def test_the_pause_button_requests_a_pause(page, team):
     story = Story(queue_run(team))
     story.start()
     page.goto(f"/alpha/runs/{story.run.id}/")
@@ -108,7 +103,7 @@ def test_the_pause_button_requests_a_pause(page: Page, team: Team) -> None:
 
 
 @pytest.fixture
-def noted(team: Team) -> Run:
+def noted(team) -> Run:
     run = make_run(team, num_steps=9, last_step=9)
     for step in (8, 9):
         group = make_group(run, step=step, prompt_index=4, num_notes=12)
@@ -119,9 +114,7 @@ def noted(team: Team) -> Run:
 
 
 @pytest.mark.slow
-def test_the_reward_log_is_filtered_and_leads_to_the_completion(
-    page: Page, noted: Run
-) -> None:
+def test_the_reward_log_is_filtered_and_leads_to_the_completion(page, noted):
     page.goto(f"/alpha/runs/{noted.pk}/reward-log/")
     assert findings(page) == []
     expect(page.get_by_role("listitem").filter(has_text="Step 9")).to_have_count(3)
@@ -139,7 +132,7 @@ def test_the_reward_log_is_filtered_and_leads_to_the_completion(
 
 
 @pytest.mark.slow
-def test_the_reward_log_links_to_newer_steps(page: Page, team: Team) -> None:
+def test_the_reward_log_links_to_newer_steps(page, team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(2)

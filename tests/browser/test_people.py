@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import User
 from tests.browser.accessibility import (
-    Look,
     findings_in_each_view,
     looking_with,
     none,
@@ -21,8 +17,8 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.slow
 def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
-    page: Page, bob: User, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
+    page, bob, open_browser
+):
     trouble: list[str] = []
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("console", lambda m: m.type == "error" and trouble.append(m.text))
@@ -71,12 +67,7 @@ def test_an_invited_user_signs_up_becomes_an_admin_and_is_removed(
 
 
 @looking_with(findings_in_each_view)
-def test_a_passkey_signs_in_and_a_session_is_ended(
-    alice: User,
-    live_app: str,
-    open_browser: Callable[[User | None], BrowserContext],
-    look: Look,
-) -> None:
+def test_a_passkey_signs_in_and_a_session_is_ended(alice, live_app, open_browser, look):
     """WebAuthn works on localhost, not on an IP address."""
     set_password(alice, "correct horse battery")
     here = live_app.replace("127.0.0.1", "localhost")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.completions.annotations import Target, add_comment
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
@@ -20,7 +20,7 @@ OTHER = BEST.replace("44", "48").replace("11", "12")
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     run = make_run(team)
     for step in (3, 5):
         make_group(
@@ -33,7 +33,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_a_key_shows_differences_and_the_url_keeps_them(page: Page, run: Run) -> None:
+def test_a_key_shows_differences_and_the_url_keeps_them(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     page.set_viewport_size({"width": 1440, "height": 350})
     page.locator("#completion-0").wait_for()
@@ -58,7 +58,7 @@ def test_a_key_shows_differences_and_the_url_keeps_them(page: Page, run: Run) ->
 
 
 @pytest.mark.slow
-def test_differences_stay_when_a_completion_is_annotated(page: Page, run: Run) -> None:
+def test_differences_stay_when_a_completion_is_annotated(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?diff=on")
     first = page.locator("#completion-0")
     expect(first.locator("ins")).to_have_text(["48", "12"])
@@ -77,7 +77,7 @@ def test_differences_stay_when_a_completion_is_annotated(page: Page, run: Run) -
 
 
 @pytest.mark.slow
-def test_other_keys_do_nothing(page: Page, run: Run) -> None:
+def test_other_keys_do_nothing(page, run):
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
@@ -91,7 +91,7 @@ def test_other_keys_do_nothing(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
+def test_a_key_renders_markdown_and_formulas(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
 
     page.keyboard.press("v")
@@ -106,9 +106,7 @@ def test_a_key_renders_markdown_and_formulas(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_swipe_reads_the_next_completion(
-    run: Run, alice: User, browser: Browser, live_app: str
-) -> None:
+def test_a_swipe_reads_the_next_completion(run, alice, browser, live_app):
     phone = {"width": 390, "height": 844}
     context = browser.new_context(base_url=live_app, viewport=phone, has_touch=True)
     sign_in(context, alice, live_app)
@@ -144,7 +142,7 @@ def swipe(page: Page, over: Locator, *, across: int, along: int = 0) -> None:
 
 
 @pytest.mark.slow
-def test_completions_are_cards_on_request(page: Page, run: Run) -> None:
+def test_completions_are_cards_on_request(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
 
     page.get_by_role("link", name="Cards").click()
@@ -155,9 +153,7 @@ def test_completions_are_cards_on_request(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_completions_are_annotated_without_leaving_the_page(
-    page: Page, run: Run
-) -> None:
+def test_completions_are_annotated_without_leaving_the_page(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     first = page.locator("#completion-0")
     page.set_viewport_size({"width": 1440, "height": 350})
@@ -193,7 +189,7 @@ def test_completions_are_annotated_without_leaving_the_page(
 
 
 @pytest.mark.slow
-def test_an_unfinished_comment_survives_other_annotations(page: Page, run: Run) -> None:
+def test_an_unfinished_comment_survives_other_annotations(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     first = page.locator("#completion-0")
     first.hover()
@@ -212,7 +208,7 @@ def test_an_unfinished_comment_survives_other_annotations(page: Page, run: Run) 
 
 
 @pytest.mark.slow
-def test_a_mention_is_found_from_any_page(page: Page, run: Run, team: Team) -> None:
+def test_a_mention_is_found_from_any_page(page, run, team):
     group = run.groups.get(step=3)
     bob = User.objects.create_user("bob2")
     add_comment(bob, Target(group, 1), "@alice is this the prompt you meant?")

@@ -6,9 +6,8 @@ import math
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Run
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     run = make_run(team)
     group = make_group(
         run, step=3, prompt_index=4, texts=["3 + 4\n= 7", "none"], rewards=(1.2, 0.0)
@@ -40,7 +39,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_tokens_are_coloured_and_described(page: Page, run: Run) -> None:
+def test_tokens_are_coloured_and_described(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/")
     page.get_by_role("link", name="Tokens", exact=True).first.click()
 
@@ -61,7 +60,7 @@ def test_tokens_are_coloured_and_described(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_arrow_keys_go_from_token_to_token(page: Page, run: Run) -> None:
+def test_arrow_keys_go_from_token_to_token(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens&color=ratio")
     page.locator("#text-0 .token").first.wait_for()
 
@@ -77,7 +76,7 @@ def test_arrow_keys_go_from_token_to_token(page: Page, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_missing_token_values_are_reported(page: Page, run: Run) -> None:
+def test_missing_token_values_are_reported(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/3/4/?view=tokens")
     page.get_by_role("combobox", name="Colour").select_option("kl")
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
@@ -22,17 +20,13 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def runs(team: Team) -> tuple[Run, Run]:
+def runs(team) -> tuple[Run, Run]:
     run = make_measured_run(team)
     make_sampled_group(run)
     return run, make_other_run(team)
 
 
-def test_a_report_is_written_pinned_and_shared(
-    page: Page,
-    runs: tuple[Run, Run],
-    open_browser: Callable[[User | None], BrowserContext],
-) -> None:
+def test_a_report_is_written_pinned_and_shared(page, runs, open_browser):
     trouble: list[str] = []
     page.on("pageerror", lambda error: trouble.append(str(error)))
     run, other = runs
@@ -68,14 +62,7 @@ def test_a_report_is_written_pinned_and_shared(
 
 
 @pytest.mark.slow
-def test_a_report_is_read_from_a_file(
-    page: Page,
-    alice: User,
-    team: Team,
-    runs: tuple[Run, Run],
-    open_browser: Callable[[User | None], BrowserContext],
-    tmp_path: Path,
-) -> None:
+def test_a_report_is_read_from_a_file(page, alice, team, runs, open_browser, tmp_path):
     line = f"::chart runs={runs[0].pk},{runs[1].pk} pin"
     report = make_report(team, alice, line, "Does it help?")
     page.goto(f"/alpha/reports/{report.pk}/")
@@ -142,9 +129,7 @@ def read_from_disk(context: BrowserContext, path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_concurrent_save_is_shown_next_to_the_own_text(
-    page: Page, alice: User, team: Team
-) -> None:
+def test_a_concurrent_save_is_shown_next_to_the_own_text(page, alice, team):
     report = make_report(team, alice, "As it was")
     page.goto(f"/alpha/reports/{report.pk}/edit")
     other = page.context.new_page()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.browser.waiting import wait_until
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
@@ -18,7 +16,7 @@ LONG = "\n".join(f"Try {i}: 3 * {i} = {3 * i}" for i in range(60))
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     run = make_run(team, "calm-otter-1")
     make_steps(run, {"reward/mean": [0.1 * s for s in range(1, 10)]})
     for step in (3, 5, 9):
@@ -29,7 +27,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_the_bracket_keys_walk_through_the_steps(page: Page, run: Run) -> None:
+def test_the_bracket_keys_walk_through_the_steps(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/?step=5&signal=mixed")
 
     page.keyboard.press("[")
@@ -40,7 +38,7 @@ def test_the_bracket_keys_walk_through_the_steps(page: Page, run: Run) -> None:
     expect(page.locator(".group-link")).to_have_count(1)
 
 
-def test_a_key_typed_into_a_field_moves_nothing(page: Page, run: Run) -> None:
+def test_a_key_typed_into_a_field_moves_nothing(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
 
     page.get_by_role("spinbutton", name="Step").press("[")
@@ -48,7 +46,7 @@ def test_a_key_typed_into_a_field_moves_nothing(page: Page, run: Run) -> None:
     expect(page).to_have_url(re.compile(r"step=5$"))
 
 
-def test_the_slider_goes_to_the_nearest_step_with_groups(page: Page, run: Run) -> None:
+def test_the_slider_goes_to_the_nearest_step_with_groups(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/")
 
     slider = page.get_by_role("slider")
@@ -63,7 +61,7 @@ def test_the_slider_goes_to_the_nearest_step_with_groups(page: Page, run: Run) -
     expect(page).to_have_url(re.compile(r"groups/\?step=4$"))
 
 
-def test_groups_are_read_by_keyboard(page: Page, run: Run) -> None:
+def test_groups_are_read_by_keyboard(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
     expect(page.locator("#completion-0")).to_contain_text("Try 0")
 
@@ -91,7 +89,7 @@ def test_groups_are_read_by_keyboard(page: Page, run: Run) -> None:
     expect(page.get_by_role("dialog")).to_contain_text("previous completion")
 
 
-def test_going_back_reads_the_group_before(page: Page, run: Run) -> None:
+def test_going_back_reads_the_group_before(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
     page.locator("[data-prompt='8']").click()
     expect(page.locator("#group-title")).to_have_text("What is 8 + 1?")
@@ -107,7 +105,7 @@ def test_going_back_reads_the_group_before(page: Page, run: Run) -> None:
     expect(page.locator(".completion-more").first).to_be_visible()
 
 
-def test_a_click_opens_the_whole_text(page: Page, run: Run) -> None:
+def test_a_click_opens_the_whole_text(page, run):
     page.goto(f"/alpha/runs/{run.pk}/groups/5/4/")
     text = page.locator("#text-0")
     before = text.bounding_box()
@@ -122,9 +120,7 @@ def test_a_click_opens_the_whole_text(page: Page, run: Run) -> None:
     expect(details.get_by_role("rowheader", name="format")).to_be_visible()
 
 
-def test_a_narrow_screen_shows_the_list_and_then_the_group(
-    page: Page, run: Run
-) -> None:
+def test_a_narrow_screen_shows_the_list_and_then_the_group(page, run):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"/alpha/runs/{run.pk}/groups/?step=5")
     expect(page.locator("#group-title")).to_be_hidden()
@@ -137,9 +133,7 @@ def test_a_narrow_screen_shows_the_list_and_then_the_group(
     expect(page.locator(".group-link").first).to_be_visible()
 
 
-def test_a_live_run_shows_the_newest_step_unless_another_is_chosen(
-    page: Page, run: Run
-) -> None:
+def test_a_live_run_shows_the_newest_step_unless_another_is_chosen(page, run):
     Run.objects.filter(pk=run.pk).update(state="queued", finished_at=None)
     frame = "step => document.dispatchEvent(new CustomEvent('runframe', "
     frame += "{detail: {steps: [{step}]}}))"
@@ -176,9 +170,7 @@ def test_a_live_run_shows_the_newest_step_unless_another_is_chosen(
     expect(follow).to_be_checked()
 
 
-def test_the_link_to_a_completion_is_copied(
-    alice: User, run: Run, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
+def test_the_link_to_a_completion_is_copied(alice, run, open_browser):
     context = open_browser(alice)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
@@ -192,9 +184,7 @@ def test_the_link_to_a_completion_is_copied(
     assert copied.endswith(f"/alpha/runs/{run.pk}/groups/5/4/?sort=reward#completion-3")
 
 
-def test_a_change_of_metric_redraws_and_is_kept_in_the_address(
-    page: Page, team: Team, run: Run
-) -> None:
+def test_a_change_of_metric_redraws_and_is_kept_in_the_address(page, team, run):
     other = make_run(team, "brave-finch-2")
     make_steps(other, {"reward/mean": [0.5, 0.6], "loss": [1.0, 2.0]})
     page.goto(f"/alpha/compare?runs={run.pk},{other.pk}&smooth=0&metric=reward/mean")
@@ -210,9 +200,7 @@ def test_a_change_of_metric_redraws_and_is_kept_in_the_address(
     expect(page.locator("select[name=metric]")).to_have_value("loss")
 
 
-def test_cursor_and_zoom_are_shared_by_all_charts(
-    page: Page, team: Team, run: Run
-) -> None:
+def test_cursor_and_zoom_are_shared_by_all_charts(page, team, run):
     other = make_run(team, "brave-finch-2")
     make_steps(other, {"reward/mean": [0.5] * 10, "loss": [1.0] * 10})
     page.goto(f"/alpha/compare?runs={other.pk}")
@@ -233,7 +221,7 @@ def test_cursor_and_zoom_are_shared_by_all_charts(
     wait_until(page, f"JSON.stringify({ranges}) === '[[2,4],[2,4]]'")
 
 
-def test_a_click_on_a_point_opens_that_runs_groups(page: Page, run: Run) -> None:
+def test_a_click_on_a_point_opens_that_runs_groups(page, run):
     page.goto(f"/alpha/compare?runs={run.pk}&smooth=0&metric=reward/mean")
     point = page.locator("[data-curve-plot] .scatterlayer .point").nth(4)
     point.scroll_into_view_if_needed()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
@@ -23,7 +22,7 @@ def take_step(story: Story, *prompts: int) -> None:
     story.take_steps(1)
 
 
-def test_the_map_grows_and_leads_to_groups(page: Page, team: Team) -> None:
+def test_the_map_grows_and_leads_to_groups(page, team):
     problems: list[str] = []
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -86,9 +85,7 @@ def test_the_map_grows_and_leads_to_groups(page: Page, team: Team) -> None:
     assert problems == []
 
 
-def test_an_answer_that_comes_to_a_hidden_tab_is_drawn_when_it_is_seen(
-    page: Page, team: Team
-) -> None:
+def test_an_answer_that_comes_to_a_hidden_tab_is_drawn_when_it_is_seen(page, team):
     story = Story(queue_run(team))
     story.start()
     take_step(story, 4, 6)
@@ -109,7 +106,7 @@ def test_an_answer_that_comes_to_a_hidden_tab_is_drawn_when_it_is_seen(
     wait_until(page, f"{COLUMNS}.length === 2")
 
 
-def test_a_zoom_applies_to_all_charts(page: Page, team: Team) -> None:
+def test_a_zoom_applies_to_all_charts(page, team):
     story = Story(queue_run(team))
     story.start()
     for _ in range(9):
@@ -150,7 +147,7 @@ def test_a_zoom_applies_to_all_charts(page: Page, team: Team) -> None:
     wait_until(page, f"{COLUMNS}.length === 9")
 
 
-def test_k_of_pass_at_k_is_chosen_and_in_the_link(page: Page, team: Team) -> None:
+def test_k_of_pass_at_k_is_chosen_and_in_the_link(page, team):
     story = Story(queue_run(team))
     story.start()
     for _ in range(3):

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.operations.models import Quota, Retention, Use
 from dashboard.operations.retention import retain
 from dashboard.runs.models import Run
@@ -19,7 +18,7 @@ from tests.dashboard.completions.factories import make_group, make_run
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_an_admin_previews_a_retention_and_saves_it(page: Page, team: Team) -> None:
+def test_an_admin_previews_a_retention_and_saves_it(page, team):
     now = timezone.now()
     Use.objects.create(team=team, parts={"runs": 3 * 10**9}, measured_at=now)
     Quota.objects.create(team=team, max_bytes=5 * 10**9, max_runs=4)

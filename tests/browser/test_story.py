@@ -35,22 +35,20 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("story") / "model"
     save_model(folder)
     return folder
 
 
 @pytest.fixture
-def worker(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+def worker(app_environment, tmp_path) -> Iterator[Worker]:
     worker = Worker("story", env=app_environment, log=tmp_path / "worker.log")
     yield worker
     worker.terminate()
 
 
-def test_from_a_prompt_file_to_a_comparison_of_two_runs(
-    page: Page, worker: Worker, model: Path
-) -> None:
+def test_from_a_prompt_file_to_a_comparison_of_two_runs(page, worker, model):
     page.set_default_timeout(30_000)
     page.goto("/alpha/runs/")
 

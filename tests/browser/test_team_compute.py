@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from django.db.models.functions import Now
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.supervision.models import Cluster
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.launching import make_dataset, make_recipe
@@ -36,7 +35,7 @@ def read(*free: int) -> None:
     )
 
 
-def test_an_admin_chooses_a_cluster(page: Page, team: Team) -> None:
+def test_an_admin_chooses_a_cluster(page, team):
     page.goto("/alpha/settings/compute")
     expect(page.locator("[data-cluster]")).to_have_count(0)
 

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.accounts.request_context import RequestContext, acting_in
 from dashboard.accounts.services import record
 from dashboard.alerts.delivery import describe_run
@@ -20,9 +19,7 @@ from tests.dashboard.completions.factories import make_run
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_the_log_is_filtered_and_downloaded(
-    page: Page, team: Team, alice: User, bob: User
-) -> None:
+def test_the_log_is_filtered_and_downloaded(page, team, alice, bob):
     run = make_run(team, "calm-otter-with-a-rather-long-name-1")
     with acting_in(
         RequestContext(address="2001:db8::7f", agent="Firefox 128 on Linux")
@@ -51,7 +48,7 @@ def test_the_log_is_filtered_and_downloaded(
     expect(page).to_have_url(f"/alpha/runs/{run.pk}/")
 
 
-def test_the_events_of_a_channel_are_changed(page: Page, team: Team) -> None:
+def test_the_events_of_a_channel_are_changed(page, team):
     run = make_run(team, "calm-otter-1")
     url = "https://hooks.example.org/services/T0K3N"
     channel = Channel.objects.create(

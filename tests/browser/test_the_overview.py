@@ -57,7 +57,7 @@ def places(page: Page) -> dict[str, Any]:
     "state",
     [RunState.RUNNING, pytest.param(RunState.FINISHED, marks=pytest.mark.slow)],
 )
-def test_the_first_screen_has_it_all(page: Page, team: Team, state: RunState) -> None:
+def test_the_first_screen_has_it_all(page, team, state):
     story = train(team, num_steps=20)
     story.save_checkpoint()
     if state == RunState.FINISHED:
@@ -85,7 +85,7 @@ def test_the_first_screen_has_it_all(page: Page, team: Team, state: RunState) ->
     assert first["y"] == second["y"] < third["y"]
 
 
-def test_numbers_verdict_and_samples_follow_the_run(page: Page, team: Team) -> None:
+def test_numbers_verdict_and_samples_follow_the_run(page, team):
     story = train(team, num_steps=2)
     open_run(page, story)
     page.evaluate("window.isTheSamePage = true")
@@ -117,7 +117,7 @@ def test_numbers_verdict_and_samples_follow_the_run(page: Page, team: Team) -> N
 
 
 @pytest.mark.slow
-def test_few_points_are_marked_on_the_whole_axis(page: Page, team: Team) -> None:
+def test_few_points_are_marked_on_the_whole_axis(page, team):
     story = train(team, num_steps=1)
 
     open_run(page, story)
@@ -135,7 +135,7 @@ def test_few_points_are_marked_on_the_whole_axis(page: Page, team: Team) -> None
 
 
 @pytest.mark.slow
-def test_flat_charts_are_folded(page: Page, team: Team) -> None:
+def test_flat_charts_are_folded(page, team):
     story = Story(queue_run(team))
     story.start()
     flat = {"clip/frac_dual": 0.0, "mismatch/max": 9e-5}
@@ -166,7 +166,7 @@ def test_flat_charts_are_folded(page: Page, team: Team) -> None:
 
 
 @pytest.mark.slow
-def test_a_tile_opens_its_chart(page: Page, team: Team) -> None:
+def test_a_tile_opens_its_chart(page, team):
     story = train(team, num_steps=3)
     open_run(page, story)
 
@@ -179,9 +179,7 @@ def test_a_tile_opens_its_chart(page: Page, team: Team) -> None:
 
 
 @pytest.mark.slow
-def test_open_chart_settings_have_no_accessibility_findings(
-    page: Page, team: Team
-) -> None:
+def test_open_chart_settings_have_no_accessibility_findings(page, team):
     open_run(page, train(team, num_steps=3))
 
     page.locator(".chart-gear").click()
@@ -190,7 +188,7 @@ def test_open_chart_settings_have_no_accessibility_findings(
 
 
 @pytest.mark.slow
-def test_a_failed_run_shows_the_end_of_its_log(page: Page, team: Team) -> None:
+def test_a_failed_run_shows_the_end_of_its_log(page, team):
     story = train(team, num_steps=1)
     log = run_directory(story.run.pk).attempt(1).trainer_log
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +208,7 @@ def test_a_failed_run_shows_the_end_of_its_log(page: Page, team: Team) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_renamed_in_place(page: Page, team: Team) -> None:
+def test_a_run_is_renamed_in_place(page, team):
     story = train(team, num_steps=1)
     open_run(page, story)
     name = page.locator("[data-run-name]")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.runs.models import MetricSummary, Run, RunStar, SavedView
 from tests.browser.accessibility import findings, findings_in_each_view
 from tests.browser.waiting import wait_for
@@ -23,21 +23,21 @@ RATE = "config.optim.learning_rate"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("table") / "model"
     save_model(folder)
     return folder
 
 
 @pytest.fixture
-def worker(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+def worker(app_environment, tmp_path) -> Iterator[Worker]:
     worker = Worker("table", env=app_environment, log=tmp_path / "worker.log")
     yield worker
     worker.terminate()
 
 
 @pytest.fixture
-def problems(page: Page) -> list[str]:
+def problems(page) -> list[str]:
     """What the browser complained of, the content security policy included."""
     found: list[str] = []
     page.on("console", lambda m: found.append(m.text) if m.type == "error" else None)
@@ -52,13 +52,8 @@ def launch(launcher: Launcher, model: Path, name: str, rate: float) -> Run:
 
 
 def test_runs_are_found_compared_saved_and_trashed(
-    page: Page,
-    team: Team,
-    alice: User,
-    model: Path,
-    worker: Worker,
-    problems: list[str],
-) -> None:
+    page, team, alice, model, worker, problems
+):
     launcher = Launcher(team, alice)
     first = launch(launcher, model, "slow-otter", 1e-4)
     second = launch(launcher, model, "quick-lynx", 1e-3)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.db.models.functions import Now
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunState
@@ -51,9 +50,7 @@ def take_pictures(page: Page, name: str) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
 
 
-def test_the_page_names_broken_parts_and_refreshes_in_place(
-    team: Team, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
+def test_the_page_names_broken_parts_and_refreshes_in_place(team, open_browser):
     make_story(team)
     page = open_browser(User.objects.create_user("olga", is_staff=True)).new_page()
     refused: list[str] = []

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from tests.browser.shown import TALL, assert_a_fresh_page_shows_the_same
 from tests.browser.waiting import wait_until
 from tests.dashboard.runs.stories import Story, queue_run
-from tests.fixtures_app import WebProcesses
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 REWARD = "document.querySelector('[data-chart=\"reward-mean\"]').data?.at(-1)"
@@ -24,9 +22,7 @@ def take_step(story: Story) -> None:
     story.take_steps(1)
 
 
-def test_the_page_reconnects_and_catches_up(
-    page: Page, team: Team, web_processes: WebProcesses
-) -> None:
+def test_the_page_reconnects_and_catches_up(page, team, web_processes):
     story = Story(queue_run(team))
     story.start()
     for _ in range(6):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from tests.browser.accessibility import findings, findings_in_each_view
 from tests.browser.tabs import DelayedResponses, hide, show
 from tests.browser.waiting import wait_until
@@ -22,7 +21,7 @@ CHARTS = [
 ]
 
 
-def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> None:
+def test_charts_grow_and_catch_up_after_a_hidden_tab(page, team):
     story = Story(queue_run(team))
     story.start()
     make_samples(story.run, 3, gpus=2)
@@ -53,7 +52,7 @@ def test_charts_grow_and_catch_up_after_a_hidden_tab(page: Page, team: Team) -> 
     wait_until(page, f"{CPU}.data[0].y.join() === '0,1,2,3,4'")
 
 
-def test_the_page_is_accessible_on_any_screen(page: Page, team: Team) -> None:
+def test_the_page_is_accessible_on_any_screen(page, team):
     story = Story(queue_run(team))
     story.start()
     make_samples(story.run, 30, gpus=1)
@@ -64,7 +63,7 @@ def test_the_page_is_accessible_on_any_screen(page: Page, team: Team) -> None:
     assert not findings_in_each_view(page)
 
 
-def test_the_charts_are_zoomed_and_read_together(page: Page, team: Team) -> None:
+def test_the_charts_are_zoomed_and_read_together(page, team):
     problems: list[str] = []
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
     story = Story(queue_run(team))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Evaluation, Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_until
@@ -60,14 +59,14 @@ class Visitor:
 
 
 @pytest.fixture(params=[(1440, 900), (390, 844)], ids=["wide", "narrow"])
-def visitor(page: Page, request: pytest.FixtureRequest) -> Visitor:
+def visitor(page, request) -> Visitor:
     width, height = request.param
     page.set_viewport_size({"width": width, "height": height})
     return Visitor(page, is_wide=width > 1_000)
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     """Its format is learned at step 51, at which a phase lowers the temperature."""
     phases = [
         {"name": "explore", "num_steps": JUMP - 1},
@@ -120,7 +119,7 @@ def evaluate(run: Run, step: int, mean: float) -> None:
     )
 
 
-def test_the_worst_completion_of_a_step(visitor: Visitor, run: Run) -> None:
+def test_the_worst_completion_of_a_step(visitor, run):
     page = visitor.page
     page.goto("/alpha/runs/")
 
@@ -136,7 +135,7 @@ def test_the_worst_completion_of_a_step(visitor: Visitor, run: Run) -> None:
     assert visitor.num_clicks <= 4
 
 
-def test_which_of_two_runs_is_better(visitor: Visitor, team: Team) -> None:
+def test_which_of_two_runs_is_better(visitor, team):
     base, *_ = make_seeds(team, "slow", 1, num_steps=60)
     rates = {"learning_rate": 3e-6}
     other, *_ = make_seeds(team, "fast", 1, like=base, num_steps=60, optim=rates)
@@ -159,9 +158,7 @@ def row_of(page: Page, run: Run) -> Locator:
     return page.get_by_role("row").filter(has=page.get_by_text(run.name, exact=True))
 
 
-def test_which_of_two_settings_is_better_over_seeds(
-    visitor: Visitor, team: Team
-) -> None:
+def test_which_of_two_settings_is_better_over_seeds(visitor, team):
     base = make_seeds(team, "kl-off", 5, level=0.4, num_steps=60)
     kl = {"kl_coef": 0.05}
     make_seeds(team, "kl-on", 5, level=0.9, like=base[0], num_steps=60, loss=kl)
@@ -181,7 +178,7 @@ def test_which_of_two_settings_is_better_over_seeds(
     assert visitor.num_clicks <= (2 if visitor.is_wide else 3)
 
 
-def test_why_the_reward_jumped(visitor: Visitor, run: Run) -> None:
+def test_why_the_reward_jumped(visitor, run):
     page = visitor.page
     page.goto("/alpha/runs/")
 
@@ -211,9 +208,7 @@ def test_why_the_reward_jumped(visitor: Visitor, run: Run) -> None:
     assert findings_in_each_view(page) == []
 
 
-def test_a_point_of_the_chart_leads_to_the_same_answer(
-    visitor: Visitor, run: Run
-) -> None:
+def test_a_point_of_the_chart_leads_to_the_same_answer(visitor, run):
     page = visitor.page
     page.goto(f"/alpha/runs/{run.pk}/")
 

@@ -9,7 +9,6 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import transition
 from dashboard.runs.stream import read_snapshot
@@ -31,7 +30,7 @@ POINTS = f"document.querySelector('{REWARD}').data?.at(-1).x.length"
 
 
 @pytest.fixture
-def story(team: Team) -> Story:
+def story(team) -> Story:
     story = Story(queue_run(team))
     story.start()
     story.take_steps(5)
@@ -39,7 +38,7 @@ def story(team: Team) -> Story:
 
 
 @pytest.fixture
-def problems(page: Page) -> list[str]:
+def problems(page) -> list[str]:
     """Errors of the browser, including violations of the content security policy."""
     errors: list[str] = []
     page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
@@ -63,9 +62,7 @@ def wait_for_points(page: Page, number: int) -> None:
         page.wait_for_timeout(50)
 
 
-def test_a_list_ticks_live_until_the_first_step(
-    page: Page, team: Team, problems: list[str]
-) -> None:
+def test_a_list_ticks_live_until_the_first_step(page, team, problems):
     run = queue_run(team)
     page.goto(f"/alpha/runs/{run.id}/")
     items = page.locator("[data-starting] li")
@@ -96,9 +93,7 @@ def test_a_list_ticks_live_until_the_first_step(
     assert problems == []
 
 
-def test_steps_reach_the_charts_without_a_reload(
-    page: Page, story: Story, problems: list[str]
-) -> None:
+def test_steps_reach_the_charts_without_a_reload(page, story, problems):
     open_run(page, story)
     story.take_steps(3, **{"reward/mean": 0.625})
 
@@ -111,9 +106,7 @@ def test_steps_reach_the_charts_without_a_reload(
 
 
 @pytest.mark.slow
-def test_a_cached_snapshot_does_not_roll_the_page_back(
-    page: Page, story: Story
-) -> None:
+def test_a_cached_snapshot_does_not_roll_the_page_back(page, story):
     older = read_snapshot(Run.objects.get())
     story.take_steps(2)
     transition(story.run.id, sources=[RunState.RUNNING], target=RunState.STOPPED)
@@ -128,7 +121,7 @@ def test_a_cached_snapshot_does_not_roll_the_page_back(
 
 
 @pytest.mark.slow
-def test_a_paused_run_is_not_called_live(page: Page, story: Story) -> None:
+def test_a_paused_run_is_not_called_live(page, story):
     open_run(page, story)
     link = page.locator("[data-run-link]")
     expect(link).not_to_be_empty()
@@ -139,9 +132,7 @@ def test_a_paused_run_is_not_called_live(page: Page, story: Story) -> None:
 
 
 @pytest.mark.slow
-def test_warnings_of_the_trainer_appear_without_a_reload(
-    page: Page, story: Story
-) -> None:
+def test_warnings_of_the_trainer_appear_without_a_reload(page, story):
     story.warn("truncated", "Truncated.", value=0.75, threshold=0.5)
     open_run(page, story)
     story.warn("kl", "High KL.")
@@ -150,7 +141,7 @@ def test_warnings_of_the_trainer_appear_without_a_reload(
 
 
 @pytest.mark.slow
-def test_a_reload_shows_the_same(page: Page, story: Story) -> None:
+def test_a_reload_shows_the_same(page, story):
     open_run(page, story, "?smooth=0&x=step")
     values = f"document.querySelector('{REWARD}').data.at(-1).y"
     story.take_steps(4)
@@ -164,7 +155,7 @@ def test_a_reload_shows_the_same(page: Page, story: Story) -> None:
 
 
 @pytest.mark.slow
-def test_without_sockets_the_page_polls_over_http(page: Page, story: Story) -> None:
+def test_without_sockets_the_page_polls_over_http(page, story):
     page.route_web_socket("**/ws/**", lambda socket: socket.close())
     page.goto(f"/alpha/runs/{story.run.id}/")
     wait_for_points(page, 5)
@@ -176,7 +167,7 @@ def test_without_sockets_the_page_polls_over_http(page: Page, story: Story) -> N
 
 
 @pytest.mark.slow
-def test_an_offline_page_shows_when_it_retries(page: Page, story: Story) -> None:
+def test_an_offline_page_shows_when_it_retries(page, story):
     page.route("**/stream.json*", lambda route: route.abort())
     page.route_web_socket("**/ws/**", lambda socket: socket.close())
 
@@ -190,7 +181,7 @@ def test_an_offline_page_shows_when_it_retries(page: Page, story: Story) -> None
 
 
 @pytest.mark.slow
-def test_smoothing_and_axis_are_in_the_url(page: Page, story: Story) -> None:
+def test_smoothing_and_axis_are_in_the_url(page, story):
     open_run(page, story)
 
     page.locator(".chart-gear").click()
@@ -203,9 +194,7 @@ def test_smoothing_and_axis_are_in_the_url(page: Page, story: Story) -> None:
 
 
 @pytest.mark.slow
-def test_a_click_on_a_point_shows_completions_of_its_step(
-    page: Page, team: Team
-) -> None:
+def test_a_click_on_a_point_shows_completions_of_its_step(page, team):
     story = Story(queue_run(team, num_steps=5))
     story.start()
     for _ in range(5):
@@ -234,9 +223,7 @@ def test_a_click_on_a_point_shows_completions_of_its_step(
 
 
 @pytest.mark.slow
-def test_every_chart_changes_its_theme_without_a_reload(
-    page: Page, story: Story
-) -> None:
+def test_every_chart_changes_its_theme_without_a_reload(page, story):
     page.goto(f"/alpha/runs/{story.run.id}/metrics/")
     wait_for_points(page, story.step)
     # A chart stays drawn after it was in view.

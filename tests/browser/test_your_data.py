@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext
 
 from dashboard.accounts.models import User
 
@@ -15,11 +12,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_user_downloads_their_data_and_deletes_the_account(
-    alice: User,
-    bob: User,
-    open_browser: Callable[[User | None], BrowserContext],
-    tmp_path: Path,
-) -> None:
+    alice, bob, open_browser, tmp_path
+):
     page = open_browser(bob).new_page()
     page.goto("/account/data/")
 

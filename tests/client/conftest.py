@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from trainer.client.http import Server
 
 
 @pytest.fixture(autouse=True)
-def clean_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def clean_login(monkeypatch, tmp_path) -> None:
     """No login of this machine's user, and no wait between retries."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("COHORT_URL", raising=False)
@@ -29,6 +28,6 @@ def fake() -> FakeServer:
 
 
 @pytest.fixture
-def server(fake: FakeServer) -> Iterator[Server]:
+def server(fake) -> Iterator[Server]:
     with serve(fake) as address:
         yield address

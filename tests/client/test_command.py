@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import stat
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,9 +33,7 @@ def log_in(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> int:
     return main(["login", url])
 
 
-def test_login_saves_a_file_that_only_its_owner_can_read(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_login_saves_a_file_that_only_its_owner_can_read(monkeypatch, capsys):
     with serve(ServerWithLogin()) as server:
         assert log_in(monkeypatch, f"{server.url}/", "cohort_good") == 0
 
@@ -46,9 +43,7 @@ def test_login_saves_a_file_that_only_its_owner_can_read(
     assert [word for word in ("Lab", "Alice", "ingest") if word not in output] == []
 
 
-def test_login_does_not_save_an_invalid_token(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_login_does_not_save_an_invalid_token(monkeypatch, capsys):
     with serve(ServerWithLogin()) as server:
         assert log_in(monkeypatch, server.url, "cohort_bad") == 1
 
@@ -58,12 +53,7 @@ def test_login_does_not_save_an_invalid_token(
     assert "cohort_bad" not in output.err + output.out
 
 
-def test_sync_sends_what_a_reporter_could_not_send(
-    fake: FakeServer,
-    server: Server,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_sync_sends_what_a_reporter_could_not_send(fake, server, tmp_path, capsys):
     cohort = Reporter("mine", server=UNREACHABLE, folder=tmp_path / "run")
     report(cohort, 1)
     cohort.finish()

@@ -45,9 +45,7 @@ def steps_of(fake: FakeServer) -> dict[int, dict[str, float | None]]:
     return {e.step: e.metrics for e in fake.events if isinstance(e, StepFinished)}
 
 
-def test_a_step_is_reported_when_its_file_is_complete(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_step_is_reported_when_its_file_is_complete(fake, server, tmp_path):
     folder, metrics = tmp_path / "rollouts", tmp_path / "metrics.jsonl"
     dump(folder, 1)
     data = {"actor/grad_norm": 0.5, "critic/score/mean": 0.5, "training/epoch": 0}
@@ -81,9 +79,7 @@ def test_a_step_is_reported_when_its_file_is_complete(
 
 
 @pytest.mark.slow
-def test_the_command_continues_its_run_after_a_restart(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_the_command_continues_its_run_after_a_restart(fake, server, tmp_path):
     folder = tmp_path / "rollouts"
     dump(folder, 1)
     run_until(server, folder, lambda: 1 in steps_of(fake))
@@ -99,8 +95,8 @@ def test_the_command_continues_its_run_after_a_restart(
 
 
 def test_a_folder_followed_before_keeps_the_name_of_its_run(
-    fake: FakeServer, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    fake, server, tmp_path, monkeypatch
+):
     monkeypatch.setenv("COHORT_URL", server.url)
     monkeypatch.setenv("COHORT_TOKEN", server.token)
     folder = tmp_path / "rollouts"

@@ -45,9 +45,7 @@ def kinds(fake: FakeServer) -> list[str]:
     return [event.type for event in fake.events]  # type: ignore[attr-defined]
 
 
-def test_a_run_is_reported_from_its_opening_to_its_end(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_run_is_reported_from_its_opening_to_its_end(fake, server, tmp_path):
     options: dict[str, Any] = {"num_steps": 2, "settings": {"lr": 1e-6, "path": ROOT}}
     with Reporter("mine", server=server, folder=tmp_path / "run", **options) as cohort:
         report(cohort, 1, 2)
@@ -72,9 +70,7 @@ def test_a_run_is_reported_from_its_opening_to_its_end(
     assert fake.tokens == {"Bearer secret"}
 
 
-def test_a_prompt_repeated_within_a_step_is_one_group(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_prompt_repeated_within_a_step_is_one_group(fake, server, tmp_path):
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
         cohort.group(1, "same", [Completion(text="a", reward=1.0)])
         cohort.group(1, "same", [Completion(text="b", reward=0.0)])
@@ -86,9 +82,7 @@ def test_a_prompt_repeated_within_a_step_is_one_group(
     assert kinds(fake).count("group_scored") == 1
 
 
-def test_metrics_of_groups_override_logged_metrics(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_metrics_of_groups_override_logged_metrics(fake, server, tmp_path):
     texts = [Completion(text=str(n), reward=n / 10, num_tokens=n) for n in range(11)]
     logged = {"reward": 9.0, "completions/max_length": 9.0, "kl": 0.5}
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
@@ -106,9 +100,7 @@ def test_metrics_of_groups_override_logged_metrics(
     assert second["reward/mean"] == 9.0  # its group has none
 
 
-def test_unsent_events_are_kept_and_sent_later(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_unsent_events_are_kept_and_sent_later(fake, server, tmp_path):
     cohort = Reporter("mine", server=UNREACHABLE, folder=tmp_path / "run")
     report(cohort, 1, 2)
     cohort.finish()
@@ -123,9 +115,7 @@ def test_unsent_events_are_kept_and_sent_later(
 
 
 @pytest.mark.parametrize("statuses", [[500], [503, 429, 502]])
-def test_server_errors_are_retried(
-    fake: FakeServer, server: Server, tmp_path: Path, statuses: list[int]
-) -> None:
+def test_server_errors_are_retried(fake, server, tmp_path, statuses):
     fake.fail_next = statuses
 
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
@@ -134,9 +124,7 @@ def test_server_errors_are_retried(
     assert kinds(fake)[-1] == "run_finished"
 
 
-def test_a_lost_response_makes_no_duplicate(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_lost_response_makes_no_duplicate(fake, server, tmp_path):
     fake.num_to_lose = 1
 
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
@@ -150,9 +138,7 @@ def test_a_lost_response_makes_no_duplicate(
     ]
 
 
-def test_a_restart_continues_in_the_same_folder(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_restart_continues_in_the_same_folder(fake, server, tmp_path):
     cohort = Reporter("mine", server=UNREACHABLE, folder=tmp_path / "run")
     report(cohort, 1, 2)
     cohort.close(timeout_seconds=0.5)
@@ -172,9 +158,7 @@ def test_a_restart_continues_in_the_same_folder(
     assert [g.prompt_index for g in groups] == [0, 1] * 4  # the same numbers
 
 
-def test_a_replaced_reporter_stops_sending(
-    fake: FakeServer, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_replaced_reporter_stops_sending(fake, server, tmp_path, caplog):
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
     report(cohort, 1)
     cohort.close()
@@ -188,9 +172,7 @@ def test_a_replaced_reporter_stops_sending(
     assert fake.attempts[1] == []
 
 
-def test_a_refused_token_does_not_stop_the_training(
-    fake: FakeServer, server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_token_does_not_stop_the_training(fake, server, tmp_path, caplog):
     fake.fail_next = [401] * 100
 
     with (
@@ -204,9 +186,7 @@ def test_a_refused_token_does_not_stop_the_training(
     assert (tmp_path / "run" / "life-1.jsonl").read_bytes().count(b"\n") == 4
 
 
-def test_a_line_that_a_proxy_refuses_becomes_a_warning(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_line_that_a_proxy_refuses_becomes_a_warning(fake, server, tmp_path):
     fake.largest_body = 3_000
 
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
@@ -220,9 +200,7 @@ def test_a_line_that_a_proxy_refuses_becomes_a_warning(
     assert isinstance(step, StepFinished)
 
 
-def test_without_a_login_the_events_are_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_login_the_events_are_kept(tmp_path, caplog):
     with (
         caplog.at_level(logging.WARNING, "cohort"),
         Reporter("mine", folder=tmp_path / "run") as cohort,
@@ -250,9 +228,7 @@ def test_without_a_login_the_events_are_kept(
         lambda r: r.evaluated(1, "set", {"mean": "high"}),
     ],
 )
-def test_an_invalid_report_does_not_raise(
-    fake: FakeServer, server: Server, tmp_path: Path, call: Any
-) -> None:
+def test_an_invalid_report_does_not_raise(fake, server, tmp_path, call):
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
         call(cohort)
         report(cohort, 2)
@@ -262,9 +238,7 @@ def test_an_invalid_report_does_not_raise(
     assert kinds(fake)[-1] == "run_finished"
 
 
-def test_a_folder_that_cannot_be_written_does_not_stop_the_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_written_does_not_stop_the_training(tmp_path, caplog):
     (tmp_path / "file").write_text("")
 
     with Reporter("mine", folder=tmp_path / "file" / "run") as cohort:
@@ -274,8 +248,8 @@ def test_a_folder_that_cannot_be_written_does_not_stop_the_training(
 
 
 def test_the_trainer_does_not_wait_for_a_stalled_disk(
-    fake: FakeServer, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    fake, server, tmp_path, monkeypatch
+):
     from trainer.client import reporter as module
 
     recovers = threading.Event()
@@ -293,9 +267,7 @@ def test_the_trainer_does_not_wait_for_a_stalled_disk(
     cohort.close()
 
 
-def test_an_exception_of_the_trainer_fails_the_run(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_an_exception_of_the_trainer_fails_the_run(fake, server, tmp_path):
     def train() -> None:
         with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
             report(cohort, 1)
@@ -315,8 +287,8 @@ def test_an_exception_of_the_trainer_fails_the_run(
     [("raise ValueError('no')", "run_failed"), ("raise SystemExit(3)", "run_stopped")],
 )
 def test_a_reporter_that_is_never_closed_ends_its_run_at_exit(
-    fake: FakeServer, server: Server, tmp_path: Path, end: str, kind: str
-) -> None:
+    fake, server, tmp_path, end, kind
+):
     program = (
         "from trainer.client.reporter import Reporter\n"
         "r = Reporter('mine', folder='run'); r.step(1, {'loss': 1.0})\n" + end
@@ -331,9 +303,7 @@ def test_a_reporter_that_is_never_closed_ends_its_run_at_exit(
     assert kinds(fake) == ["step_finished", kind]
 
 
-def test_a_forked_child_reports_nothing(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_a_forked_child_reports_nothing(fake, server, tmp_path):
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
     cohort._pid = os.getpid() + 1  # as in a forked child
 
@@ -345,7 +315,7 @@ def test_a_forked_child_reports_nothing(
     assert kinds(fake) == []
 
 
-def test_a_token_does_not_follow_a_redirect() -> None:
+def test_a_token_does_not_follow_a_redirect():
     class Redirects(FakeServer):
         def respond(self, *_: Any) -> tuple[int, Any]:
             return 302, {}
@@ -356,17 +326,17 @@ def test_a_token_does_not_follow_a_redirect() -> None:
         assert "secret" not in repr(server)
 
 
-def test_a_server_url_is_http() -> None:
+def test_a_server_url_is_http():
     with pytest.raises(ValueError, match="http://"):
         Server("file:///etc/passwd", "secret")
 
 
-def test_a_server_without_a_response_is_unreachable() -> None:
+def test_a_server_without_a_response_is_unreachable():
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9"):
         UNREACHABLE.get("/external-runs/7/events")
 
 
-def test_it_is_imported_without_the_rest_of_cohort(tmp_path: Path) -> None:
+def test_it_is_imported_without_the_rest_of_cohort(tmp_path):
     """As where only the client is installed."""
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer" / "client").symlink_to(ROOT / "trainer" / "client")
@@ -397,8 +367,8 @@ def test_it_is_imported_without_the_rest_of_cohort(tmp_path: Path) -> None:
 
 
 def test_a_server_restored_from_a_backup_gets_its_missing_lines_again(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+    fake, server, tmp_path
+):
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
     report(cohort, 1, 2)
     cohort.close()
@@ -415,9 +385,7 @@ def test_a_server_restored_from_a_backup_gets_its_missing_lines_again(
     assert kinds(fake)[-1] == "run_finished"
 
 
-def test_nothing_is_sent_to_a_closed_run(
-    fake: FakeServer, server: Server, tmp_path: Path
-) -> None:
+def test_nothing_is_sent_to_a_closed_run(fake, server, tmp_path):
     cohort = Reporter("mine", server=server, folder=tmp_path / "run")
     report(cohort, 1)
     cohort.close()

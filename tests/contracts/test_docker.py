@@ -31,7 +31,7 @@ IMAGES = ("web", "gpu")
 LONG_LIVED = [name for name in compose() if name != "migrate"]
 
 
-def test_an_image_copies_only_what_exists_and_is_let_through() -> None:
+def test_an_image_copies_only_what_exists_and_is_let_through():
     for image in IMAGES:
         text = (DOCKER / f"{image}.Dockerfile").read_text()
         let_through = (DOCKER / f"{image}.Dockerfile.dockerignore").read_text().split()
@@ -45,7 +45,7 @@ def test_an_image_copies_only_what_exists_and_is_let_through() -> None:
             assert f"!{source}" in let_through, image
 
 
-def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well() -> None:
+def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well():
     for image in IMAGES:
         text = (DOCKER / f"{image}.Dockerfile").read_text()
 
@@ -54,7 +54,7 @@ def test_an_image_runs_as_a_user_of_its_own_and_says_whether_it_is_well() -> Non
         assert "\nHEALTHCHECK " in text, image
 
 
-def test_the_web_image_backs_up_the_database_of_the_compose_file() -> None:
+def test_the_web_image_backs_up_the_database_of_the_compose_file():
     [image] = re.findall(r"^postgres:(\d+)", compose()["postgres"]["image"])
 
     text = (DOCKER / "web.Dockerfile").read_text()
@@ -62,7 +62,7 @@ def test_the_web_image_backs_up_the_database_of_the_compose_file() -> None:
     assert re.findall(r"postgresql-client-(\d+)", text) == [image]
 
 
-def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> None:
+def test_the_training_image_keeps_what_was_built_together_and_nothing_else():
     """A package that Cohort needs newer than the base image has it must be free to."""
     text = (DOCKER / "gpu.Dockerfile").read_text()
     [pattern] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
@@ -83,7 +83,7 @@ def test_the_training_image_keeps_what_was_built_together_and_nothing_else() -> 
     assert kept == built
 
 
-def test_training_image_has_versions_that_the_engine_allows() -> None:
+def test_training_image_has_versions_that_the_engine_allows():
     """vLLM forbids the transformers that Cohort needs, so the base image's is older."""
     text = (DOCKER / "gpu.Dockerfile").read_text()
     [kept] = re.findall(r'grep -E "(.+?)" /tmp/base.txt > /tmp/kept.txt', text)
@@ -105,9 +105,7 @@ def test_training_image_has_versions_that_the_engine_allows() -> None:
 
 
 @pytest.mark.slow  # torch is loaded twice, and a wheel may be fetched
-def test_training_images_commands_run_with_the_oldest_transformers(
-    tmp_path: Path,
-) -> None:
+def test_training_images_commands_run_with_the_oldest_transformers(tmp_path):
     [commands] = re.findall(
         r"^RUN (cp -r trainer/starter.+?[^\\])$",
         (DOCKER / "gpu.Dockerfile").read_text(),
@@ -136,7 +134,7 @@ def engine_requirements() -> list[Requirement]:
     return [Requirement(line) for line in project["optional-dependencies"]["engine"]]
 
 
-def test_the_web_image_has_no_torch() -> None:
+def test_the_web_image_has_no_torch():
     packages = (ROOT / "requirements-web.lock").read_text().splitlines()
 
     names = {line.split("==")[0] for line in packages}
@@ -144,7 +142,7 @@ def test_the_web_image_has_no_torch() -> None:
     assert {"django", "celery", "uvicorn", "reasoning-gym"} <= names
 
 
-def test_every_service_waits_for_what_it_needs() -> None:
+def test_every_service_waits_for_what_it_needs():
     services = compose()
 
     for name, service in services.items():
@@ -154,7 +152,7 @@ def test_every_service_waits_for_what_it_needs() -> None:
         assert set(services[name]["depends_on"]) == {"migrate", "valkey"}
 
 
-def test_a_container_can_change_nothing_but_its_data() -> None:
+def test_a_container_can_change_nothing_but_its_data():
     for name in compose():
         service = compose()[name]
 
@@ -170,7 +168,7 @@ def test_a_container_can_change_nothing_but_its_data() -> None:
         ), name
 
 
-def test_a_container_says_whether_it_is_well_and_is_started_again() -> None:
+def test_a_container_says_whether_it_is_well_and_is_started_again():
     for name in LONG_LIVED:
         service = compose()[name]
 
@@ -181,14 +179,14 @@ def test_a_container_says_whether_it_is_well_and_is_started_again() -> None:
         assert service["logging"]["options"]["max-size"], name
 
 
-def test_postgres_is_well_only_once_others_reach_it() -> None:
+def test_postgres_is_well_only_once_others_reach_it():
     """The server that fills a new folder listens on a unix socket, and ends then."""
     test = compose()["postgres"]["healthcheck"]["test"]
 
     assert test[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
 
 
-def test_the_servers_secrets_are_files() -> None:
+def test_the_servers_secrets_are_files():
     files = [yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml",)]
     secrets = files[0]["secrets"]
 
@@ -210,7 +208,7 @@ def test_the_servers_secrets_are_files() -> None:
     }
 
 
-def test_prepare_writes_the_needed_secrets_once(tmp_path: Path) -> None:
+def test_prepare_writes_the_needed_secrets_once(tmp_path):
     for name in ("prepare.sh", ".env.example"):
         (tmp_path / name).write_bytes((DOCKER / name).read_bytes())
     files = [DOCKER / name for name in ("compose.yaml", "compose.ray.yaml")]
@@ -235,7 +233,7 @@ def test_prepare_writes_the_needed_secrets_once(tmp_path: Path) -> None:
     assert (tmp_path / "backups").stat().st_uid == owner
 
 
-def test_every_setting_of_the_example_is_used_and_no_other() -> None:
+def test_every_setting_of_the_example_is_used_and_no_other():
     example = (DOCKER / ".env.example").read_text()
     files = ("compose.yaml", "compose.gpu.yaml")
     used = "".join((DOCKER / name).read_text() for name in files)
@@ -245,7 +243,7 @@ def test_every_setting_of_the_example_is_used_and_no_other() -> None:
     )
 
 
-def test_a_proxy_on_the_server_is_believed() -> None:
+def test_a_proxy_on_the_server_is_believed():
     """Containers see it at their network's gateway, which must not be another later."""
     text = (DOCKER / "compose.yaml").read_text()
     [network] = yaml.safe_load(text)["networks"]["default"]["ipam"]["config"]
@@ -259,7 +257,7 @@ def test_a_proxy_on_the_server_is_believed() -> None:
     assert ip_address(gateway) in ip_network(subnet)
 
 
-def test_the_overlay_that_is_shown_fits() -> None:
+def test_the_overlay_that_is_shown_fits():
     readme = (DOCKER / "README.md").read_text()
     [text] = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
     overlay, services = yaml.safe_load(text), compose()
@@ -280,7 +278,7 @@ def test_the_overlay_that_is_shown_fits() -> None:
     )
 
 
-def test_a_training_worker_keeps_its_name() -> None:
+def test_a_training_worker_keeps_its_name():
     """A container's own would be another each time that it is made again."""
     service = compose()["training-worker"]
 
@@ -291,7 +289,7 @@ ADDRESS = "COHORT_RAY_ADDRESS"
 CONNECTED = ("web", "training-worker")
 
 
-def test_the_ray_overlay_keeps_the_workers_command_and_publishes_nothing() -> None:
+def test_the_ray_overlay_keeps_the_workers_command_and_publishes_nothing():
     services = compose("compose.ray.yaml")
     shell, option, command = services["training-worker"]["command"]
 
@@ -307,7 +305,7 @@ def test_the_ray_overlay_keeps_the_workers_command_and_publishes_nothing() -> No
         assert "ray-token" in service["secrets"]
 
 
-def test_a_node_of_the_ray_overlay_outlasts_the_ranks_that_save_there() -> None:
+def test_a_node_of_the_ray_overlay_outlasts_the_ranks_that_save_there():
     worker = compose("compose.ray.yaml")["training-worker"]
 
     assert "ray-node" in worker["depends_on"]  # so it is stopped first
@@ -315,7 +313,7 @@ def test_a_node_of_the_ray_overlay_outlasts_the_ranks_that_save_there() -> None:
     assert int(period.removesuffix("s")) > UPLOAD_GRACE_SECONDS
 
 
-def test_the_cluster_for_kubernetes_is_valid_and_has_the_token() -> None:
+def test_the_cluster_for_kubernetes_is_valid_and_has_the_token():
     page = (DOCKER.parent / "dashboard/help/ray-clusters.md").read_text()
     [text] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     spec = yaml.safe_load(text)["spec"]

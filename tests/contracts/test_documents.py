@@ -63,7 +63,7 @@ def addresses_in(path: Path) -> Iterator[str]:
                 yield str(child.attrGet("href") or child.attrGet("src"))
 
 
-def test_links_resolve() -> None:
+def test_links_resolve():
     broken = [
         (str(path.relative_to(ROOT)), address)
         for path in tracked("*.md")
@@ -84,7 +84,7 @@ def leads_somewhere(path: Path, address: str) -> bool:
     return target.suffix == ".md" and url.fragment in anchors_of(target)
 
 
-def test_links_of_pages_to_help_resolve() -> None:
+def test_links_of_pages_to_help_resolve():
     links = {
         (found[1] or "", found[2] or found[3] or "")
         for path in tracked("templates/*.html")
@@ -102,7 +102,7 @@ def test_links_of_pages_to_help_resolve() -> None:
     assert ("inspect-samples", "reward-log") in links
 
 
-def test_documents_keep_their_length() -> None:
+def test_documents_keep_their_length():
     longer = {}
     for name, most in WORDS.items():
         text = BLOCK.sub("", (ROOT / name).read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ def test_documents_keep_their_length() -> None:
     assert longer == {}
 
 
-def test_generated_tables_are_current() -> None:
+def test_generated_tables_are_current():
     texts = [path.read_text("utf-8") for path in FOLDER.glob("*.md")]
 
     assert [text[:40] for text in texts if fill_tables(text) != text] == []

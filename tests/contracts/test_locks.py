@@ -14,7 +14,7 @@ LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_every_python_package_has_hashes_and_no_address(lock: str) -> None:
+def test_every_python_package_has_hashes_and_no_address(lock):
     text = (ROOT / lock).read_text()
     pins = re.findall(r"^\w.*", text, re.MULTILINE)
 
@@ -26,7 +26,7 @@ def test_every_python_package_has_hashes_and_no_address(lock: str) -> None:
     assert "://" not in text
 
 
-def test_a_gpu_has_the_versions_of_every_other_machine() -> None:
+def test_a_gpu_has_the_versions_of_every_other_machine():
     everywhere, on_gpus = (
         set(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / lock).read_text(), re.MULTILINE))
         for lock in ("requirements.lock", "requirements-gpu.lock")
@@ -39,13 +39,13 @@ def test_a_gpu_has_the_versions_of_every_other_machine() -> None:
     }
 
 
-def test_every_front_end_package_has_a_hash() -> None:
+def test_every_front_end_package_has_a_hash():
     packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
 
     assert [n for n, one in packages.items() if n and "integrity" not in one] == []
 
 
-def test_the_web_image_installs_by_hash() -> None:
+def test_the_web_image_installs_by_hash():
     text = (DOCKER / "web.Dockerfile").read_text()
 
     assert re.findall(r"pip install.* -r ", text)
@@ -53,7 +53,7 @@ def test_the_web_image_installs_by_hash() -> None:
         assert "--require-hashes" in command
 
 
-def test_every_installed_package_is_in_the_list_of_licences() -> None:
+def test_every_installed_package_is_in_the_list_of_licences():
     listed = LIST.read_text()
 
     assert (ROOT / "LICENSE").read_text().strip().startswith("Apache License")

@@ -16,7 +16,7 @@ NOT_OURS = {"trainer.rollout_data_dir", "trainer.log", "trainer.times"}
 FILE_NAMES = {"py", "md", "json", "toml", "yaml", "yml", "html", "txt", "service"}
 
 
-def test_every_dotted_name_leads_to_something() -> None:
+def test_every_dotted_name_leads_to_something():
     lost = {}
     num_names = 0
     for file in (found for pattern in FILES for found in ROOT.glob(pattern)):

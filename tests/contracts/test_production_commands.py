@@ -69,9 +69,7 @@ class Container:
 
 
 @pytest.fixture
-def start(
-    app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[[str], Container]]:
+def start(app_environment, tmp_path) -> Iterator[Callable[[str], Container]]:
     """With a PATH on which a container's names are found."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     started: list[Container] = []
@@ -89,9 +87,7 @@ def start(
         container.child.wait()
 
 
-def test_all_of_it_runs_is_well_and_ends_in_time(
-    start: Callable[[str], Container],
-) -> None:
+def test_all_of_it_runs_is_well_and_ends_in_time(start):
     if shutil.which("hostname") is None:
         pytest.skip("a worker's check asks `hostname`, which is not here")
     containers = {service: start(service) for service in SERVICES}

@@ -115,9 +115,7 @@ def train(folder: Path, team: Team, alice: User, parts: dict[str, Any]) -> Run:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("parts", VARIANTS.values(), ids=VARIANTS)
-def test_the_same_recipe_gives_the_same_numbers(
-    parts: dict[str, Any], tmp_path: Path, team: Team, alice: User
-) -> None:
+def test_the_same_recipe_gives_the_same_numbers(parts, tmp_path, team, alice):
     run = train(tmp_path, team, alice, parts)
     start_rescoring(
         team=team,

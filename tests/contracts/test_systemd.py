@@ -30,7 +30,7 @@ PYTHON = "/opt/cohort/.venv/bin/python"
 SAME = {"%H": "%h", "127.0.0.1": "0.0.0.0", "--pidfile=": "--pidfile "}  # noqa: S104
 
 
-def test_a_unit_runs_what_the_container_does() -> None:
+def test_a_unit_runs_what_the_container_does():
     for service in SERVICES:
         python, flag, *rest = unit_command(service)
         message = " ".join(rest)
@@ -42,7 +42,7 @@ def test_a_unit_runs_what_the_container_does() -> None:
         assert message == " ".join(container_command(service)), service
 
 
-def test_a_unit_has_as_long_to_stop() -> None:
+def test_a_unit_has_as_long_to_stop():
     for service in SERVICES:
         if service != "beat":
             reported = unit_of(service)["Service"]["TimeoutStopSec"]
@@ -50,11 +50,11 @@ def test_a_unit_has_as_long_to_stop() -> None:
         assert unit_of(service)["Service"]["Restart"] == "always", service
 
 
-def test_pages_may_have_more_files_than_a_person_may_open_sockets() -> None:
+def test_pages_may_have_more_files_than_a_person_may_open_sockets():
     assert int(unit_of("web")["Service"]["LimitNOFILE"]) >= 200 * MAX_SOCKETS
 
 
-def test_secrets_are_files_of_the_environment() -> None:
+def test_secrets_are_files_of_the_environment():
     lines = (UNITS / "environment").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
 
@@ -66,7 +66,7 @@ def test_secrets_are_files_of_the_environment() -> None:
     assert ":" not in given["DATABASE_URL"].split("//")[1].split("@")[0]
 
 
-def test_backups_are_kept_as_the_containers_are() -> None:
+def test_backups_are_kept_as_the_containers_are():
     backup = read_unit(UNITS / "cohort-backup.service")["Service"]["ExecStart"]
     timer = read_unit(UNITS / "cohort-backup.timer")["Timer"]
 
@@ -75,7 +75,7 @@ def test_backups_are_kept_as_the_containers_are() -> None:
     assert timer["Persistent"] == "yes"
 
 
-def test_a_worker_is_handed_a_group_that_it_does_not_stand_in() -> None:
+def test_a_worker_is_handed_a_group_that_it_does_not_stand_in():
     """The kernel gives limits to the groups of one without processes of its own."""
     for service in ["default-worker", "training-worker"]:
         unit = unit_of(service)["Service"]
@@ -85,7 +85,7 @@ def test_a_worker_is_handed_a_group_that_it_does_not_stand_in() -> None:
 
 
 @pytest.fixture
-def units(tmp_path: Path) -> Path:
+def units(tmp_path) -> Path:
     """The units with what they run at the place where it is here."""
     folder = tmp_path / "units"
     shutil.copytree(UNITS, folder)
@@ -129,7 +129,7 @@ def services_in(units: Path) -> list[str]:
     return sorted(f"./{path.name}" for path in units.glob("cohort-*.service"))
 
 
-def test_systemd_reads_every_unit(units: Path) -> None:
+def test_systemd_reads_every_unit(units):
     names = [*services_in(units), "./cohort.target", "./cohort-backup.timer"]
 
     done = analyze(units, "verify", *names)
@@ -137,7 +137,7 @@ def test_systemd_reads_every_unit(units: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_every_service_is_confined(units: Path) -> None:
+def test_every_service_is_confined(units):
     """systemd's own measure of what a service could still do, from 0 to 10."""
     for name in services_in(units):
         if name.endswith("@.service"):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.models import GroupTokens
 from dashboard.supervision.event_log import LogTailer, read_events
 from dashboard.supervision.ingest import ingest
@@ -27,7 +25,7 @@ from trainer.model.token_values import NAMES
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path) -> Path:
     model = write_model(tmp_path / "model")
     rows = write_rows(tmp_path / "rows.jsonl")
     tree = config_tree(
@@ -40,9 +38,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.django_db
-def test_a_real_log_is_answered_number_for_number(
-    log: Path, team: Team, alice: User, bob_client: Client
-) -> None:
+def test_a_real_log_is_answered_number_for_number(log, team, alice, bob_client):
     run = Launcher(team, alice)()
     claim = claim_run(run.id, "worker-1")
     assert claim is not None

@@ -13,7 +13,6 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from dashboard.accounts.members import invite
-from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Channel, Delivery
 from dashboard.datasets.generators import Option, Task
 from dashboard.datasets.imports import request_stop, start_job, store_upload
@@ -381,9 +380,7 @@ def routes() -> list[URLPattern]:
 
 
 @pytest.fixture
-def addresses(
-    team: Team, alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, str]:
+def addresses(team, alice, bob, monkeypatch) -> dict[str, str]:
     """Every route of the team, with the numbers of things that are there."""
     # The real ones take a process that needs seconds to start.
     monkeypatch.setattr("dashboard.pages.dataset_making.list_tasks", lambda: (TASK,))
@@ -470,13 +467,13 @@ def addresses(
     return found
 
 
-def test_every_route_has_a_row_and_every_row_a_route() -> None:
+def test_every_route_has_a_row_and_every_row_a_route():
     names = [route.name for route in routes()]
 
     assert sorted(map(str, names)) == sorted({*OPEN, *PERSONAL, *VIEWERS_POST})
 
 
-def test_pages_require_sign_in(addresses: dict[str, str]) -> None:
+def test_pages_require_sign_in(addresses):
     client = Client()
 
     assert {name: _ask(client, "get", addresses[name]) for name in OPEN} == OPEN
@@ -488,9 +485,7 @@ def test_pages_require_sign_in(addresses: dict[str, str]) -> None:
             assert response.headers["Location"].startswith("/sign-in/?next="), name
 
 
-def test_non_members_find_nothing(
-    addresses: dict[str, str], charlie_client: Client
-) -> None:
+def test_non_members_find_nothing(addresses, charlie_client):
     for method in ("get", "post"):
         found = {n: _ask(charlie_client, method, addresses[n]) for n in VIEWERS_POST}
 
@@ -517,9 +512,7 @@ def test_non_members_find_nothing(
     assert len(numbered) > 100
 
 
-def test_a_viewer_looks_at_everything_and_changes_nothing(
-    addresses: dict[str, str], bob_client: Client
-) -> None:
+def test_a_viewer_looks_at_everything_and_changes_nothing(addresses, bob_client):
     found = {n: _ask(bob_client, "get", addresses[n]) for n in VIEWERS_POST}
 
     expected = dict.fromkeys(found, 200) | dict.fromkeys(POST_ONLY, 405)
@@ -531,9 +524,7 @@ def test_a_viewer_looks_at_everything_and_changes_nothing(
         assert found == dict.fromkeys(found, 405), method
 
 
-def test_form_addresses_link_to_their_page(
-    addresses: dict[str, str], alice_client: Client
-) -> None:
+def test_form_addresses_link_to_their_page(addresses, alice_client):
     pages = set()
     for name in [*POST_ONLY, "sign_out"]:
         refused = alice_client.get(addresses[name], headers={"accept": "text/html"})
@@ -544,9 +535,7 @@ def test_form_addresses_link_to_their_page(
         assert alice_client.get(page, follow=True).status_code == 200, page
 
 
-def test_no_form_of_another_site_is_taken(
-    addresses: dict[str, str], alice: User
-) -> None:
+def test_no_form_of_another_site_is_taken(addresses, alice):
     client = Client(enforce_csrf_checks=True)
     client.force_login(alice)
     headers = {"origin": "https://evil.example"}

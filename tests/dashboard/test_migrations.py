@@ -94,7 +94,7 @@ def is_later(key: Key) -> bool:
     return app in OURS and not name.startswith("0001_")
 
 
-def test_no_migration_locks_a_large_table_for_long(db: None) -> None:
+def test_no_migration_locks_a_large_table_for_long(db):
     loader = MigrationLoader(connection)
     found: dict[Key, set[str]] = {}
     for key in filter(is_later, loader.graph.nodes):
@@ -112,7 +112,7 @@ def test_no_migration_locks_a_large_table_for_long(db: None) -> None:
     )
 
 
-def test_statements_that_hold_a_large_table_are_found() -> None:
+def test_statements_that_hold_a_large_table_are_found():
     index = 'CREATE INDEX "named" ON "samples_group" ("run_id");'
     hold = [
         index,

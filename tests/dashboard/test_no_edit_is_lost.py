@@ -16,9 +16,8 @@ from urllib.parse import urljoin
 import pytest
 from django.http import HttpResponse
 from django.test import Client
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.accounts.models import AuditEntry, Membership, Role, User
 from dashboard.alerts.models import Channel, Event
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import save_report
@@ -321,7 +320,7 @@ def form_in(text: str, page: str, action: str, name: str) -> Form:
 
 
 @pytest.fixture
-def bob_client(bob: User) -> Client:
+def bob_client(bob) -> Client:
     Membership.objects.filter(user=bob).update(role=Role.ADMIN)
     client = PageClient()
     client.force_login(bob)
@@ -329,12 +328,12 @@ def bob_client(bob: User) -> Client:
 
 
 @pytest.fixture(autouse=True)
-def clusters(settings: Settings) -> None:
+def clusters(settings) -> None:
     settings.COHORT_RAY_TEAM_ADDRESSES = ("ray-b:6379", "ray-c:6379")
 
 
 @pytest.fixture
-def known(team: Team, alice: User, bob: User) -> dict[str, Any]:
+def known(team, alice, bob) -> dict[str, Any]:
     carol = User.objects.create_user("carol")
     run = queue_run(team, notes="Began", tags=["old"])
     run.checkpoints.create(
@@ -430,8 +429,8 @@ def rows(*, num_fast: int | None = None) -> list[Any]:
 
 @pytest.mark.parametrize("case", rows())
 def test_an_edit_of_an_older_version_is_shown_with_the_newer_one(
-    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    case, alice_client, bob_client, known
+):
     two = two_of(case, alice_client, bob_client, known)
     name, (first, second) = two.case.name, two.case.texts
     assert two.send(0, **{name: first}).status_code == 302
@@ -449,7 +448,7 @@ def test_an_edit_of_an_older_version_is_shown_with_the_newer_one(
     assert two.saved(name) == second
 
 
-def test_every_route_that_takes_a_form_is_here() -> None:
+def test_every_route_that_takes_a_form_is_here():
     """Those that store nothing of a team's have their reasons where EXEMPT is."""
     assert {*CASES, *APART, *NOT_LOST} == {*WRITES}
     assert len(CASES) + len(APART) + len(NOT_LOST) == len(WRITES)
@@ -457,8 +456,8 @@ def test_every_route_that_takes_a_form_is_here() -> None:
 
 @pytest.mark.parametrize("case", rows(num_fast=2))
 def test_a_conflict_that_meets_another_is_shown_again(
-    case: Case, alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    case, alice_client, bob_client, known
+):
     two = two_of(case, alice_client, bob_client, known)
     name, (first, second) = case.name, two.case.texts
     began = two.forms[0].fields.get(name, "")
@@ -473,9 +472,7 @@ def test_a_conflict_that_meets_another_is_shown_again(
     assert answer.status_code == 409
 
 
-def test_events_that_two_people_choose_conflict(
-    team: Team, alice_client: Client, bob_client: Client
-) -> None:
+def test_events_that_two_people_choose_conflict(team, alice_client, bob_client):
     first, second, third, *_ = Event.values
     channel = Channel.objects.create(
         team=team, kind="email", address="a@b.org", events=[first, second]
@@ -501,8 +498,8 @@ def test_events_that_two_people_choose_conflict(
 
 
 def test_a_conflict_shows_the_fields_of_both_and_names_the_author(
-    alice: User, alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    alice, alice_client, bob_client, known
+):
     case = CASES["run_describe"][0]
     two = two_of(case, alice_client, bob_client, known)
     two.send(0, notes="Hers", tags="old, paper")
@@ -520,9 +517,7 @@ def test_a_conflict_shows_the_fields_of_both_and_names_the_author(
     assert two.saved("tags") == "old, paper"
 
 
-def test_edits_of_different_fields_are_both_kept(
-    alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+def test_edits_of_different_fields_are_both_kept(alice_client, bob_client, known):
     two = two_of(CASES["run_describe"][0], alice_client, bob_client, known)
 
     assert two.send(0, tags="old, paper").status_code == 302
@@ -533,8 +528,8 @@ def test_edits_of_different_fields_are_both_kept(
 
 
 def test_a_rules_form_keeps_a_field_that_its_author_left_alone(
-    alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    alice_client, bob_client, known
+):
     two = two_of(CASES["alert_rule"][0], alice_client, bob_client, known)
 
     assert two.send(0, for_steps="7").status_code == 302
@@ -545,8 +540,8 @@ def test_a_rules_form_keeps_a_field_that_its_author_left_alone(
 
 
 def test_a_rules_form_that_is_shown_again_has_the_version_of_what_it_shows(
-    alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    alice_client, bob_client, known
+):
     two = two_of(CASES["alert_rule"][0], alice_client, bob_client, known)
     opened = two.forms[1].fields["threshold"]
     assert two.send(0, threshold="0.7").status_code == 302
@@ -561,7 +556,7 @@ def test_a_rules_form_that_is_shown_again_has_the_version_of_what_it_shows(
 
 
 @pytest.mark.parametrize("version", ["0" * 16, f"notes={'0' * 16}"])
-def test_a_version_that_lacks_a_field_conflicts(version: str) -> None:
+def test_a_version_that_lacks_a_field_conflicts(version):
     typed = {"notes": "A", "tags": ["b"]}
 
     with pytest.raises(EditConflict) as caught:
@@ -570,9 +565,7 @@ def test_a_version_that_lacks_a_field_conflicts(version: str) -> None:
     assert [clash.field for clash in caught.value.clashes] == ["notes", "tags"]
 
 
-def test_a_priority_that_arrives_live_brings_its_version(
-    alice_client: Client, known: dict[str, Any]
-) -> None:
+def test_a_priority_that_arrives_live_brings_its_version(alice_client, known):
     page = alice_client.get(f"/alpha/runs/{known['run']}/").text
 
     opened = re.search(r'value="(priority=\w+)" data-run-priority-version', page)
@@ -581,9 +574,7 @@ def test_a_priority_that_arrives_live_brings_its_version(
     assert f'<option value="normal" data-version="{opened[1]}"' in page
 
 
-def test_a_form_that_changes_nothing_does_not_conflict(
-    alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+def test_a_form_that_changes_nothing_does_not_conflict(alice_client, bob_client, known):
     two = two_of(CASES["run_describe"][0], alice_client, bob_client, known)
 
     responses = [two.send(0, notes="A"), two.send(1, notes="A")]
@@ -593,8 +584,8 @@ def test_a_form_that_changes_nothing_does_not_conflict(
 
 
 def test_a_version_is_not_restored_over_one_that_was_not_seen(
-    team: Team, alice: User, alice_client: Client, known: dict[str, Any]
-) -> None:
+    team, alice, alice_client, known
+):
     report = Report.objects.get(pk=known["report"])
     save_report(report=report, user=alice, number=1, title="T", text="Two")
     history = f"/alpha/reports/{report.pk}/history?version=1"
@@ -608,8 +599,8 @@ def test_a_version_is_not_restored_over_one_that_was_not_seen(
 
 
 def test_the_retention_preview_keeps_the_version_it_was_opened_with(
-    alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    alice_client, bob_client, known
+):
     page = "/alpha/settings/storage"
     opened = read_form(alice_client, page, "", "days").fields
     read_form(bob_client, page, "", "days").send(bob_client, completion_days="90")
@@ -623,9 +614,7 @@ def test_the_retention_preview_keeps_the_version_it_was_opened_with(
     assert Retention.objects.get().completion_days == 90
 
 
-def test_text_typed_for_a_locked_run_is_kept(
-    alice: User, alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+def test_text_typed_for_a_locked_run_is_kept(alice, alice_client, bob_client, known):
     case = CASES["run_describe"][0]
     two = two_of(case, alice_client, bob_client, known)
     run = Run.objects.get(pk=known["run"])
@@ -641,7 +630,7 @@ def test_text_typed_for_a_locked_run_is_kept(
     assert (run.notes, run.tags) == ("A\nB", ["old", "mine"])
 
 
-def test_two_operators_set_one_quota(team: Team) -> None:
+def test_two_operators_set_one_quota(team):
     client = PageClient()
     client.force_login(User.objects.create_user("olga", is_staff=True))
     quota = Quota.objects.create(team=team, max_bytes=1_000, max_runs=2)
@@ -664,8 +653,8 @@ def test_two_operators_set_one_quota(team: Team) -> None:
 
 
 def test_the_log_keeps_both_texts_of_an_edit_up_to_a_length(
-    alice_client: Client, bob_client: Client, known: dict[str, Any]
-) -> None:
+    alice_client, bob_client, known
+):
     two = two_of(CASES["run_describe"][0], alice_client, bob_client, known)
     long = "x" * 2_500
 

@@ -14,7 +14,7 @@ from dashboard.jobs.schedule import wake_workers
 QUEUE = "waking-test"
 
 
-def test_each_is_woken_by_a_task_of_the_queue() -> None:
+def test_each_is_woken_by_a_task_of_the_queue():
     for _ in range(2):
         wake_workers("some.work", queue=QUEUE, expires=60)
 
@@ -32,9 +32,7 @@ def test_each_is_woken_by_a_task_of_the_queue() -> None:
     assert all(task.headers["expires"] for task in tasks)
 
 
-def test_without_a_broker_it_is_noted_and_nothing_breaks(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_broker_it_is_noted_and_nothing_breaks(monkeypatch, caplog):
     nowhere = "redis+socket:///nowhere/redis.sock"
     monkeypatch.setattr(settings, "CELERY_BROKER_URL", nowhere)
 

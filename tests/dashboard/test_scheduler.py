@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def app() -> Iterator[Celery]:
 
 
 @pytest.fixture
-def scheduler(app: Celery, tmp_path: Path) -> Iterator[Scheduler]:
+def scheduler(app, tmp_path) -> Iterator[Scheduler]:
     with app.connection_for_write() as broker:  # others may have left something
         broker.default_channel.client.delete(QUEUE)
     entry = {"task": "training.reap", "schedule": 0.0}
@@ -51,7 +50,7 @@ def tick(scheduler: Scheduler, times: int) -> None:
         scheduler.tick()
 
 
-def test_at_most_one_message_of_a_task_waits(app: Celery, scheduler: Scheduler) -> None:
+def test_at_most_one_message_of_a_task_waits(app, scheduler):
     tick(scheduler, times=8)
     first = sorted(headers["task"] for headers in take_all(app))
 
@@ -61,7 +60,7 @@ def test_at_most_one_message_of_a_task_waits(app: Celery, scheduler: Scheduler) 
     assert first == again == ["training.dispatch", "training.reap"]
 
 
-def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:
+def test_no_clock_ends_a_message(app, scheduler):
     tick(scheduler, times=4)
 
     assert {headers["expires"] for headers in take_all(app)} == {None}
@@ -70,7 +69,7 @@ def test_no_clock_ends_a_message(app: Celery, scheduler: Scheduler) -> None:
     assert not any("expires" in entry.get("options", {}) for entry in entries)
 
 
-def test_dispatch_runs_as_often_as_documented() -> None:
+def test_dispatch_runs_as_often_as_documented():
     for task, promised_seconds in [
         ("training.dispatch", 5),  # a queued run is rung for
         ("training.reap", 5),  # a lease that is over is found
@@ -82,14 +81,14 @@ def test_dispatch_runs_as_often_as_documented() -> None:
         assert 0 < seconds <= promised_seconds, task
 
 
-def test_each_task_that_beat_sends_is_one_of_cohorts() -> None:
+def test_each_task_that_beat_sends_is_one_of_cohorts():
     cohort.loader.import_default_modules()
     sent = {entry["task"] for entry in cohort.conf.beat_schedule.values()}
 
     assert sent <= set(cohort.tasks)
 
 
-def test_without_a_broker_it_continues() -> None:
+def test_without_a_broker_it_continues():
     with Celery(
         broker="redis+socket:///nowhere/redis.sock", set_as_current=False
     ) as app:

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role, Team
 from dashboard.alerts.models import AlertState
 from dashboard.help.pages import all_pages
 from dashboard.pages.shell import OF_A_RUN
@@ -52,9 +52,7 @@ def found(client: Client, query: str, **more: str | int) -> list[str]:
     return re.findall(r'role="option"[^>]* href="([^"]+)"', answer.text)
 
 
-def test_the_bar_counts_runs_workers_and_news(
-    alice_client: Client, team: Team, alice: User
-) -> None:
+def test_the_bar_counts_runs_workers_and_news(alice_client, team, alice):
     register("training@here", num_slots=2)
     Story(queue_run(team), worker="training@here").start()
     queue_run(team)
@@ -73,9 +71,7 @@ def test_the_bar_counts_runs_workers_and_news(
     assert "is-stuck" in page
 
 
-def test_drained_workers_leave_waiting_runs_stuck(
-    alice_client: Client, team: Team
-) -> None:
+def test_drained_workers_leave_waiting_runs_stuck(alice_client, team):
     register("training@here", num_slots=1)
     Worker.objects.update(drained_at=timezone.now())
     queue_run(team)
@@ -87,8 +83,8 @@ def test_drained_workers_leave_waiting_runs_stuck(
 
 
 def test_an_ended_run_is_reported_until_it_is_seen(
-    alice_client: Client, bob_client: Client, team: Team, alice: User
-) -> None:
+    alice_client, bob_client, team, alice
+):
     run = make_run(team)
     now = timezone.now()
     Run.objects.filter(pk=run.pk).update(
@@ -103,8 +99,8 @@ def test_an_ended_run_is_reported_until_it_is_seen(
 
 
 def test_a_run_that_paused_itself_comes_first_until_it_is_resumed(
-    alice_client: Client, bob_client: Client, team: Team
-) -> None:
+    alice_client, bob_client, team
+):
     paused = {"state": RunState.PAUSED, "finished_at": None}
     own = make_run(team, pause_reason="boom failed.\nFix the cause.", **paused)
     for reason in ("", "Paused by alice."):
@@ -121,7 +117,7 @@ def test_a_run_that_paused_itself_comes_first_until_it_is_resumed(
     assert pill(alice_client.get("/help/").text)["news"] == 0
 
 
-def test_notifications_list_firing_alerts(alice_client: Client, team: Team) -> None:
+def test_notifications_list_firing_alerts(alice_client, team):
     story = Story(queue_run(team))
     story.start()
     alert = make_alert(story.run, make_rule(team))
@@ -134,9 +130,7 @@ def test_notifications_list_firing_alerts(alice_client: Client, team: Team) -> N
     assert pill(alice_client.get("/help/").text)["news"] == 0
 
 
-def test_a_page_reads_memberships_once_and_their_counts_once(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_page_reads_memberships_once_and_their_counts_once(alice_client, team):
     with CaptureQueriesContext(
         connection,
     ) as queries:
@@ -147,9 +141,7 @@ def test_a_page_reads_memberships_once_and_their_counts_once(
     assert len(queries) <= 4  # session, person, memberships, counts
 
 
-def test_names_are_found_in_the_team_only(
-    alice_client: Client, charlie_client: Client, team: Team
-) -> None:
+def test_names_are_found_in_the_team_only(alice_client, charlie_client, team):
     run = make_run(team, "calm-otter-7")
     assert run.dataset_version
     dataset = run.dataset_version.dataset
@@ -162,7 +154,7 @@ def test_names_are_found_in_the_team_only(
     assert charlie_client.get("/alpha/search").status_code == 404
 
 
-def test_features_are_found_by_their_names(alice_client: Client, team: Team) -> None:
+def test_features_are_found_by_their_names(alice_client, team):
     make_run(team)
     newest = make_run(team)
 
@@ -176,7 +168,7 @@ def test_features_are_found_by_their_names(alice_client: Client, team: Team) -> 
         assert alice_client.get(page).status_code == 200, page
 
 
-def test_the_open_run_goes_before_the_newest(alice_client: Client, team: Team) -> None:
+def test_the_open_run_goes_before_the_newest(alice_client, team):
     run, newer = make_run(team), make_run(team)
 
     assert f"/alpha/runs/{run.pk}/logs/" in found(alice_client, "logs", run=run.pk)
@@ -184,7 +176,7 @@ def test_the_open_run_goes_before_the_newest(alice_client: Client, team: Team) -
     assert f"/alpha/runs/{newer.pk}/logs/" in found(alice_client, "logs", run="x")
 
 
-def test_every_entry_leads_to_a_page(alice_client: Client, team: Team) -> None:
+def test_every_entry_leads_to_a_page(alice_client, team):
     make_run(team)
     addresses = {
         address for word in ("a", "e", "") for address in found(alice_client, word)
@@ -195,7 +187,7 @@ def test_every_entry_leads_to_a_page(alice_client: Client, team: Team) -> None:
         assert alice_client.get(page).status_code in (200, 302), page
 
 
-def test_settings_metrics_and_help_are_found(alice_client: Client, team: Team) -> None:
+def test_settings_metrics_and_help_are_found(alice_client, team):
     run = make_run(team)
 
     assert "/alpha/runs/new#field-optim-learning_rate" in found(
@@ -207,9 +199,7 @@ def test_settings_metrics_and_help_are_found(alice_client: Client, team: Team) -
         assert f"/help/{page.name}/" in found(alice_client, page.title), page.name
 
 
-def test_a_viewer_is_offered_no_action_that_is_refused(
-    bob_client: Client, bob: User, team: Team
-) -> None:
+def test_a_viewer_is_offered_no_action_that_is_refused(bob_client, bob, team):
     assert "/alpha/runs/new" not in found(bob_client, "new run")
     assert "/alpha/settings/invitations" not in found(bob_client, "invite someone")
     Membership.objects.filter(user=bob).update(role=Role.ADMIN)

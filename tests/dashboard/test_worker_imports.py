@@ -22,14 +22,14 @@ print("training.dispatch" in app.tasks, "dashboard.urls" in sys.modules)
 """
 
 
-def test_links_are_those_of_the_pages() -> None:
+def test_links_are_those_of_the_pages():
     for name in PATHS:
         values = ["alpha", *range(2, 1 + PATHS[name].count("{}"))]
 
         assert PATHS[name].format(*values) == reverse(name, args=values), name
 
 
-def test_a_worker_has_its_tasks_and_loads_no_pages() -> None:
+def test_a_worker_has_its_tasks_and_loads_no_pages():
     process = subprocess.run(
         [sys.executable, "-c", BEGIN],
         cwd=ROOT,

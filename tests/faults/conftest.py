@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pytest_django.fixtures import Settings
 
 from tests.faults.forks import Forks, forks
 from tests.faults.tiny import (
@@ -22,7 +21,6 @@ from tests.faults.workers import Worker
 
 # Models are imported when a fixture runs: this file is read before Django is set up.
 if TYPE_CHECKING:
-    from dashboard.accounts.models import Team, User
     from dashboard.runs.models import Run
     from tests.dashboard.supervision.factories import Launcher
 
@@ -50,20 +48,20 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture
-def outage_seconds(request: pytest.FixtureRequest) -> float:
+def outage_seconds(request) -> float:
     """Length of a server's outage."""
     return 60 if request.config.getoption("--soak") else 15
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "model"
     save_model(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tiny_model: Path) -> History:
+def undisturbed(tiny_model) -> History:
     """Of a run without faults, from the trainer alone."""
     from tests.dashboard.supervision.factories import ROWS
 
@@ -80,14 +78,12 @@ def trainers() -> Iterator[Forks]:
 
 
 @pytest.fixture
-def data_folder(settings: Settings) -> Path:
+def data_folder(settings) -> Path:
     return Path(settings.COHORT_DATA)
 
 
 @pytest.fixture
-def launch_tiny(
-    transactional_db: None, team: Team, alice: User, tiny_model: Path
-) -> Callable[..., Run]:
+def launch_tiny(transactional_db, team, alice, tiny_model) -> Callable[..., Run]:
     from tests.dashboard.supervision.factories import Launcher
 
     launcher = Launcher(team, alice)
@@ -100,7 +96,7 @@ def launch_tiny(
 
 
 @pytest.fixture
-def launch(transactional_db: None, team: Team, alice: User) -> Launcher:
+def launch(transactional_db, team, alice) -> Launcher:
     """Launches runs that are never trained."""
     from tests.dashboard.supervision.factories import Launcher
 
@@ -108,9 +104,7 @@ def launch(transactional_db: None, team: Team, alice: User) -> Launcher:
 
 
 @pytest.fixture
-def start_worker(
-    app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[..., Worker]]:
+def start_worker(app_environment, tmp_path) -> Iterator[Callable[..., Worker]]:
     """Workers with extra environment `variables`, ended after the test."""
     workers: list[Worker] = []
 

@@ -129,7 +129,7 @@ class StoredRun:
 
 
 @pytest.fixture
-def server(folder: Path) -> Iterator[EmbeddedPostgres]:
+def server(folder) -> Iterator[EmbeddedPostgres]:
     """A separate cluster with the usual durability."""
     copy_template(folder / "pg")
     server = EmbeddedPostgres(
@@ -148,12 +148,8 @@ def server(folder: Path) -> Iterator[EmbeddedPostgres]:
     ],
 )
 def test_a_run_survives_a_database_outage(
-    server: EmbeddedPostgres,
-    folder: Path,
-    tiny_model: Path,
-    outage_seconds: float,
-    strike: signal.Signals,
-) -> None:
+    server, folder, tiny_model, outage_seconds, strike
+):
     env = environment(server, folder)
     run = StoredRun(server, env, tiny_model)
     worker = Worker("one", env=env, log=folder / "worker.log")
@@ -199,7 +195,7 @@ def insert_until_it_fails(server: EmbeddedPostgres) -> int:
 
 
 @pytest.fixture
-def server_on_a_small_disk(folder: Path) -> Iterator[EmbeddedPostgres]:
+def server_on_a_small_disk(folder) -> Iterator[EmbeddedPostgres]:
     """Its write-ahead log on a small disk of its own."""
     copy_template(folder / "pg")
     server = EmbeddedPostgres(
@@ -228,9 +224,7 @@ def _give_away(folder: Path, *, like: Path) -> None:
         path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-def test_committed_rows_survive_a_full_disk(
-    server_on_a_small_disk: EmbeddedPostgres,
-) -> None:
+def test_committed_rows_survive_a_full_disk(server_on_a_small_disk):
     server = server_on_a_small_disk
     fill(server.folder / "pg_wal", leave=0)
 
@@ -266,8 +260,8 @@ def is_back(server: EmbeddedPostgres) -> Callable[[], bool]:
 
 
 def test_training_continues_on_a_full_database_disk_and_is_stored_later(
-    server_on_a_small_disk: EmbeddedPostgres, folder: Path, tiny_model: Path
-) -> None:
+    server_on_a_small_disk, folder, tiny_model
+):
     server = server_on_a_small_disk
     env = environment(server, folder)
     run = StoredRun(server, env, tiny_model)

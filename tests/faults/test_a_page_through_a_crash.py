@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.state import notify_workers
 from tests.browser.shown import TALL, assert_a_fresh_page_shows_the_same
 from tests.browser.waiting import wait_until
-from tests.faults.workers import Worker, trainer_pid, wait_for
+from tests.faults.workers import trainer_pid, wait_for
 
 pytestmark = [pytest.mark.faults, pytest.mark.browser]
 NUM_STEPS = 120
@@ -34,11 +32,8 @@ def rewards(run: Run, *, superseded: bool) -> tuple[list[int], list[float | None
 
 
 def test_superseded_steps_of_a_killed_trainer_turn_grey(
-    page: Page,
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    data_folder: Path,
-) -> None:
+    page, launch_tiny, start_worker, data_folder
+):
     start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     page.set_viewport_size(TALL)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from tests.faults.histories import assert_whole, end_backoff, is_in
-from tests.faults.tiny import History
-from tests.faults.workers import Worker, wait_for
+from tests.faults.workers import wait_for
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 20
@@ -32,7 +30,7 @@ if "trainer" in words and "--out" in words:
 
 
 @pytest.fixture
-def poisoning(tmp_path: Path) -> str:
+def poisoning(tmp_path) -> str:
     """A PYTHONPATH."""
     folder = tmp_path / "poison"
     folder.mkdir()
@@ -63,14 +61,14 @@ def has_ended(run: Run, attempt: int) -> bool:
     ids=["SIGKILL", "SIGSEGV"],
 )
 def test_a_poison_run_fails_with_a_reason_and_others_continue(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[..., Worker],
-    poisoning: str,
-    undisturbed: History,
-    signal_number: int,
-    num_attempts: int,
-    reason: str,
-) -> None:
+    launch_tiny,
+    start_worker,
+    poisoning,
+    undisturbed,
+    signal_number,
+    num_attempts,
+    reason,
+):
     poisoned = launch_tiny(num_steps=NUM_STEPS)
     other = launch_tiny(num_steps=NUM_STEPS)
     folder = run_directory(poisoned.id).path

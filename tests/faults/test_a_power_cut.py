@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from dashboard.local.data_folder import embedded_addresses
-from tests.faults.tiny import ROOT, Groups, History, Series, untimed
+from tests.faults.tiny import ROOT, Groups, Series, untimed
 from tests.faults.workers import wait_for
 from tests.load.stack import Stack, command_of, descendants, parents_of_all
 
@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def stacks(folder: Path) -> Iterator[list[Stack]]:
+def stacks(folder) -> Iterator[list[Stack]]:
     """Stacks started one after the other on one folder."""
     stacks: list[Stack] = []
     yield stacks
@@ -92,8 +92,8 @@ def exists(pid: int) -> bool:
 
 
 def test_a_power_cut_loses_only_the_steps_after_the_last_checkpoint(
-    folder: Path, stacks: list[Stack], tiny_model: Path, undisturbed: History
-) -> None:
+    folder, stacks, tiny_model, undisturbed
+):
     stacks.append(Stack(folder))
     stacks[0].wait_until_it_is_up()
     run_id, next_id = launch(stacks[0], tiny_model, count=2)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import describe_progress
@@ -60,7 +58,7 @@ def hangs() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(hangs: Path) -> Iterator[TwoNodes]:
+def cluster(hangs) -> Iterator[TwoNodes]:
     variables = {
         "PYTHONPATH": os.pathsep.join([str(hangs.parent), python_path()]),
         "TEST_HANGS": str(hangs),
@@ -70,9 +68,7 @@ def cluster(hangs: Path) -> Iterator[TwoNodes]:
 
 
 @pytest.fixture
-def nodes(
-    cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> TwoNodes:
+def nodes(cluster, monkeypatch, settings) -> TwoNodes:
     for name, value in cluster.environment.items():
         monkeypatch.setenv(name, value)
     settings.COHORT_RAY_ADDRESS = cluster.address
@@ -80,7 +76,7 @@ def nodes(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tiny_model: Path) -> History:
+def undisturbed(tiny_model) -> History:
     """Of two processes of this machine."""
     tree = config_tree(tiny_model, num_steps=NUM_STEPS) | {"checkpoint": SAVES}
     tree["distributed"] = {"num_processes": 2, "num_threads": 1}
@@ -90,26 +86,20 @@ def undisturbed(tiny_model: Path) -> History:
 
 
 @pytest.fixture
-def run(launch_tiny: Callable[..., Run]) -> Run:
+def run(launch_tiny) -> Run:
     return launch_tiny(num_steps=NUM_STEPS, checkpoint=SAVES, distributed=RAY)
 
 
 @pytest.fixture
-def storage(settings: Settings, tmp_path: Path) -> Path:
+def storage(settings, tmp_path) -> Path:
     """Nodes do not share the run's folder: all passes through relay and storage."""
     settings.COHORT_RAY_STORAGE = f"file://{tmp_path}/storage"
     return tmp_path / "storage"
 
 
 def test_a_pause_and_a_hang_reach_all_ranks_and_the_run_stays_whole(
-    run: Run,
-    nodes: TwoNodes,
-    storage: Path,
-    hangs: Path,
-    data_folder: Path,
-    undisturbed: History,
-    alice: User,
-) -> None:
+    run, nodes, storage, hangs, data_folder, undisturbed, alice
+):
     def pause(_pid: int) -> None:
         assert request_pause(run=Run.objects.get(pk=run.pk), user=alice)
 
@@ -155,8 +145,8 @@ def test_a_pause_and_a_hang_reach_all_ranks_and_the_run_stays_whole(
 
 
 def test_a_run_resumes_after_one_of_its_nodes_has_died(
-    run: Run, nodes: TwoNodes, data_folder: Path, undisturbed: History
-) -> None:
+    run, nodes, data_folder, undisturbed
+):
     strike = Once(run, data_folder, step=8, act=lambda _pid: nodes.kill_second())
     lost = run_attempt(run, act=strike)
     assert lost.state == RunState.QUEUED

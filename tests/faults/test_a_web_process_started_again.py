@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from dashboard.accounts.models import Team, User
 from tests.fixtures_app import WebProcesses
 from tests.load.stack import Crowd, Show
 from tests.load.stage import read_truth, set_scene
@@ -19,20 +17,18 @@ BACK_SECONDS = 20  # on an idle machine, as in soak tests
 
 
 @pytest.fixture
-def num_viewers(request: pytest.FixtureRequest) -> int:
+def num_viewers(request) -> int:
     return 200 if request.config.getoption("--soak") else 40
 
 
 @pytest.fixture
-def back_seconds(request: pytest.FixtureRequest) -> int:
+def back_seconds(request) -> int:
     is_alone = request.config.getoption("--soak")
     return BACK_SECONDS if is_alone else 3 * BACK_SECONDS
 
 
 @pytest.fixture
-def show(
-    app_environment: dict[str, str], team: Team, alice: User, tmp_path: Path
-) -> Iterator[Show]:
+def show(app_environment, team, alice, tmp_path) -> Iterator[Show]:
     """A run that trains throughout."""
     pace = Pace(num_steps=900, events_per_second=50)
     scene = set_scene(team, alice, optim={"num_steps": pace.num_steps})
@@ -43,9 +39,7 @@ def show(
 
 
 @pytest.fixture
-def crowd(
-    show: Show, live_app: str, app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Crowd]:
+def crowd(show, live_app, app_environment, tmp_path) -> Iterator[Crowd]:
     crowd = Crowd(
         live_app, show.scene, env=app_environment, log=tmp_path / "viewers.log"
     )
@@ -57,14 +51,8 @@ def crowd(
     "end", [WebProcesses.kill, WebProcesses.end], ids=["SIGKILL", "SIGTERM"]
 )
 def test_all_viewers_reconnect_and_miss_nothing(
-    show: Show,
-    crowd: Crowd,
-    web_processes: WebProcesses,
-    num_viewers: int,
-    back_seconds: int,
-    end: Callable[[WebProcesses], None],
-    tmp_path: Path,
-) -> None:
+    show, crowd, web_processes, num_viewers, back_seconds, end, tmp_path
+):
     crowd.ask("come", group="viewers", count=num_viewers, over=1)
     show.go()
     crowd.ask("see", group="viewers", count=50)

@@ -10,9 +10,8 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +33,8 @@ from tests.faults.histories import (
     stored_series,
 )
 from tests.faults.next_version import LATER_EVENT, LATER_METRIC, NAME, NextVersion
-from tests.faults.tiny import NUM_STEPS, History
-from tests.faults.workers import Worker, wait_for
+from tests.faults.tiny import NUM_STEPS
+from tests.faults.workers import wait_for
 
 pytestmark = [pytest.mark.faults, pytest.mark.soak]
 NUM_FEW_STEPS = 40
@@ -46,7 +45,7 @@ PAGES = (
 
 
 @pytest.fixture
-def next_version(transactional_db: None, tmp_path: Path) -> Iterator[NextVersion]:
+def next_version(transactional_db, tmp_path) -> Iterator[NextVersion]:
     leaves = MigrationLoader(connection).graph.leaf_nodes()
     version = NextVersion(tmp_path / "next", dict(leaves))
     yield version
@@ -100,8 +99,8 @@ def known_to_both(series: Series) -> Series:
 
 
 def test_a_supervisor_skips_unknown_fields_of_a_newer_trainer(
-    launch_tiny: Callable[..., Run], next_version: NextVersion, undisturbed: History
-) -> None:
+    launch_tiny, next_version, undisturbed
+):
     """Where files are replaced under a worker, its next trainer is of the new ones."""
     run = launch_tiny(num_steps=NUM_FEW_STEPS)
 
@@ -120,15 +119,15 @@ def test_a_supervisor_skips_unknown_fields_of_a_newer_trainer(
 
 
 def test_old_and_new_processes_train_one_run_together(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[..., Worker],
-    next_version: NextVersion,
-    live_app: str,
-    alice_client: Client,
-    app_environment: dict[str, str],
-    data_folder: Path,
-    undisturbed: History,
-) -> None:
+    launch_tiny,
+    start_worker,
+    next_version,
+    live_app,
+    alice_client,
+    app_environment,
+    data_folder,
+    undisturbed,
+):
     older = start_worker("older")
     run = launch_tiny()
     pages = OlderPages(live_app, alice_client, run)

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from django.db.models.functions import Now
 from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.supervision.lease import LEASE, claim_run
 from dashboard.supervision.models import Worker as TrainingWorker
-from tests.dashboard.supervision.factories import Launcher
 from tests.faults.histories import assert_whole, is_in, reaches
-from tests.faults.tiny import ROOT, History
-from tests.faults.workers import Worker, wait_for
+from tests.faults.tiny import ROOT
+from tests.faults.workers import wait_for
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 20
@@ -60,7 +58,7 @@ time_t time(time_t *result) {
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory) -> Path:
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         pytest.skip("A clock is shifted by a library, which needs Linux and cc.")
@@ -78,7 +76,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(-HOUR, id="behind", marks=pytest.mark.soak),
     ]
 )
-def shifted(library: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+def shifted(library, request) -> dict[str, str]:
     """Of a process whose clock is wrong."""
     variables = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(request.param)}
     process = subprocess.run(
@@ -106,11 +104,8 @@ def run_in_database(statement: str, env: dict[str, str]) -> str:
 
 
 def test_a_worker_with_a_wrong_clock_reports_correct_times(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[..., Worker],
-    undisturbed: History,
-    shifted: dict[str, str],
-) -> None:
+    launch_tiny, start_worker, undisturbed, shifted
+):
     start_worker("one", **shifted)
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 5), what="step 5")
@@ -140,8 +135,8 @@ def test_a_worker_with_a_wrong_clock_reports_correct_times(
 
 
 def test_reaping_and_claiming_use_the_clock_of_the_database(
-    launch: Launcher, app_environment: dict[str, str], shifted: dict[str, str]
-) -> None:
+    launch, app_environment, shifted
+):
     held, expired, resting, rested = [launch() for _ in range(4)]
     for run in (held, expired):
         assert claim_run(run.id, "elsewhere")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from dashboard.runs.queries import run_directory
 from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
-from tests.faults.forks import Forks, write_run
+from tests.faults.forks import write_run
 from tests.faults.histories import assert_whole
-from tests.faults.tiny import History, config_tree, read_log
+from tests.faults.tiny import config_tree, read_log
 
 pytestmark = pytest.mark.faults
 WEIGHTS, OPTIMIZER = "model/model.safetensors", "optimizer.safetensors"
@@ -32,8 +31,8 @@ def cut(path: Path) -> None:
 
 
 def test_a_run_skips_damaged_checkpoints_and_reports_them(
-    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
-) -> None:
+    launch_tiny, data_folder, undisturbed
+):
     run = launch_tiny(num_steps=30, checkpoint={"every_steps": 8, "keep_last": 5})
     strike = Once(
         run, data_folder, step=25, act=lambda pid: os.kill(pid, signal.SIGKILL)
@@ -62,9 +61,7 @@ def test_a_run_skips_damaged_checkpoints_and_reports_them(
 
 
 @pytest.fixture(scope="module")
-def finished(
-    trainers: Forks, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def finished(trainers, tiny_model, tmp_path_factory) -> Path:
     tree = config_tree(tiny_model, num_steps=4)
     tree |= {"checkpoint": {"every_steps": 2}, "evaluation": {"every_steps": 0}}
     folder = write_run(tmp_path_factory.mktemp("finished"), tree)
@@ -75,12 +72,8 @@ def finished(
 @pytest.mark.parametrize("damage", [flip_a_bit, cut, os.unlink])
 @pytest.mark.parametrize("file", [WEIGHTS, "manifest.json"])
 def test_a_trainer_without_a_supervisor_skips_damaged_checkpoints(
-    damage: Callable[[Path], None],
-    file: str,
-    trainers: Forks,
-    finished: Path,
-    tmp_path: Path,
-) -> None:
+    damage, file, trainers, finished, tmp_path
+):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     damage(folder / "out" / "checkpoints" / "step-000004-attempt-1" / file)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.runs.changes import extend_run
 from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run, RunState
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.supervisor import supervise
 from tests.faults.histories import stored_series
-from tests.faults.tiny import History
 from trainer.config import RunConfig
 
 pytestmark = pytest.mark.faults
@@ -29,8 +25,8 @@ def run_attempt(run: Run) -> Run:
 
 
 def test_a_fork_equals_its_parent_and_an_extension_an_uninterrupted_run(
-    launch_tiny: Callable[..., Run], undisturbed: History, alice: User
-) -> None:
+    launch_tiny, undisturbed, alice
+):
     run = run_attempt(launch_tiny(num_steps=60))
     middle = run.checkpoints.get(step=40)
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, resume_run
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from dashboard.runs.queries import run_directory
 from dashboard.supervision.checkpoints import newest_verified
 from dashboard.supervision.tasks import resume_on_free_disk
 from tests.faults.attempts import Once, run_attempt
-from tests.faults.forks import Forks, write_run
+from tests.faults.forks import write_run
 from tests.faults.histories import assert_whole
 from tests.faults.small_disk import MEBIBYTE, crowd, fill, make_room, small_disk
-from tests.faults.tiny import History, config_tree, judged_by, read_log
+from tests.faults.tiny import config_tree, judged_by, read_log
 from tests.trainer.rewards.judge_server import judge_server
 
 pytestmark = pytest.mark.faults
@@ -38,8 +36,8 @@ def newest_step(checkpoints: Path) -> int:
 
 
 def test_a_run_without_space_for_a_checkpoint_pauses_and_resumes_by_itself(
-    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
-) -> None:
+    launch_tiny, data_folder, undisturbed
+):
     run = launch_tiny(num_steps=NUM_STEPS)
     files = run_directory(run.id)
     with small_disk(files.path, mebibytes=200) as disk:
@@ -68,11 +66,8 @@ def test_a_run_without_space_for_a_checkpoint_pauses_and_resumes_by_itself(
 
 
 def test_a_run_without_space_for_its_log_pauses_and_loses_no_step(
-    launch_tiny: Callable[..., Run],
-    data_folder: Path,
-    alice: User,
-    undisturbed: History,
-) -> None:
+    launch_tiny, data_folder, alice, undisturbed
+):
     run = launch_tiny(num_steps=NUM_STEPS)
     files = run_directory(run.id)
     with small_disk(files.path, mebibytes=200) as disk:
@@ -92,9 +87,7 @@ def test_a_run_without_space_for_its_log_pauses_and_loses_no_step(
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_run_without_space_for_judge_replies_pauses(
-    trainers: Forks, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_run_without_space_for_judge_replies_pauses(trainers, tiny_model, tmp_path):
     with judge_server() as judging, small_disk(tmp_path, mebibytes=200) as disk:
         env = {"COHORT_JUDGE_HOSTS": judging.url.split("/")[2]}
         reward = judged_by(judging, timeout_seconds=60)
@@ -116,8 +109,8 @@ def test_a_run_without_space_for_judge_replies_pauses(
 
 
 def test_an_attempt_without_space_for_its_folder_pauses(
-    launch_tiny: Callable[..., Run], data_folder: Path, alice: User
-) -> None:
+    launch_tiny, data_folder, alice
+):
     def pause_behind(step: int) -> Once:
         return Once(
             run,
@@ -147,8 +140,8 @@ def test_an_attempt_without_space_for_its_folder_pauses(
 
 
 def test_a_disk_that_fills_up_in_a_save_leaves_no_partial_checkpoint(
-    trainers: Forks, tiny_model: Path, tmp_path: Path
-) -> None:
+    trainers, tiny_model, tmp_path
+):
     tree = config_tree(tiny_model, num_steps=5) | {"checkpoint": {"every_steps": 2}}
     with small_disk(tmp_path / "run", mebibytes=200) as disk:
         write_run(disk, tree)
@@ -171,9 +164,7 @@ def test_a_disk_that_fills_up_in_a_save_leaves_no_partial_checkpoint(
         assert newest_step(out / "checkpoints") == 5
 
 
-def test_a_run_that_cannot_start_on_a_full_disk_pauses(
-    launch_tiny: Callable[..., Run], alice: User
-) -> None:
+def test_a_run_that_cannot_start_on_a_full_disk_pauses(launch_tiny, alice):
     run = launch_tiny(num_steps=2)
     files = run_directory(run.id)
     with small_disk(files.path, mebibytes=100) as disk:

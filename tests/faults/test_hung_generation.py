@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from dashboard.runs.progress import describe_progress
 from dashboard.runs.queries import RunDirectory
 from dashboard.supervision.process import trainer_command
 from dashboard.supervision.supervisor import Timing
 from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.histories import assert_whole
-from tests.faults.tiny import History
 
 pytestmark = pytest.mark.faults
 NUM_STEPS = 40
@@ -34,8 +32,8 @@ def never_returning(
 
 
 def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
-    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
-) -> None:
+    launch_tiny, data_folder, undisturbed
+):
     run = launch_tiny(num_steps=NUM_STEPS)
     timing = Timing(hang_seconds=LIMIT_SECONDS, hang_patience_seconds=2)
 
@@ -55,9 +53,7 @@ def test_a_model_that_never_returns_is_killed_with_its_stack_in_the_log(
     assert_whole(ended, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_trainer_suspended_by_a_user_continues_later(
-    launch_tiny: Callable[..., Run], data_folder: Path
-) -> None:
+def test_a_trainer_suspended_by_a_user_continues_later(launch_tiny, data_folder):
     run = launch_tiny(num_steps=NUM_STEPS)
     strike = Once(
         run, data_folder, step=22, act=lambda pid: os.kill(pid, signal.SIGSTOP)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
 import pytest
 
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from dashboard.runs.queries import run_directory
 from tests.faults.attempts import Once, run_attempt
-from tests.faults.forks import Forks, write_run
+from tests.faults.forks import write_run
 from tests.faults.tiny import config_tree, judged_by, read_log
 from tests.trainer.rewards.judge_server import (
     Judging,
@@ -72,8 +72,8 @@ def completions(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_temporary_errors_are_retried_and_every_completion_is_scored(
-    trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
-) -> None:
+    trainers, judging, tiny_model, tmp_path
+):
     judging.faults = list(PASSING)
     folder = write(tmp_path, tiny_model, judging)
 
@@ -88,8 +88,8 @@ def test_temporary_errors_are_retried_and_every_completion_is_scored(
 
 
 def test_permanent_errors_leave_no_score_after_the_retries(
-    trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
-) -> None:
+    trainers, judging, tiny_model, tmp_path
+):
     judging.faults = [status(500)] * 1_000
     folder = write(tmp_path, tiny_model, judging, max_tries=2)
 
@@ -101,11 +101,8 @@ def test_permanent_errors_leave_no_score_after_the_retries(
 
 
 def test_a_resumed_run_reuses_replies_of_the_judge(
-    launch_tiny: Callable[..., Run],
-    data_folder: Path,
-    judging: Judging,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    launch_tiny, data_folder, judging, monkeypatch
+):
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
     run = launch_tiny(num_steps=24, reward=judged_by(judging, timeout_seconds=60))
     kill = Once(run, data_folder, step=22, act=lambda pid: os.kill(pid, SIGKILL))
@@ -120,9 +117,7 @@ def test_a_resumed_run_reuses_replies_of_the_judge(
     assert len(set(questions)) == len(questions) > 0
 
 
-def test_a_spent_budget_ends_the_requests(
-    trainers: Forks, judging: Judging, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_spent_budget_ends_the_requests(trainers, judging, tiny_model, tmp_path):
     folder = write(tmp_path, tiny_model, judging, budget_calls=10)
 
     assert trainers.run(folder, env=allowed(judging)) == 0, log_of(folder)

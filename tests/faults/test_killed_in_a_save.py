@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dashboard.supervision.checkpoints import newest_verified
-from tests.faults.forks import Forks, write_run
+from tests.faults.forks import write_run
 from tests.faults.tiny import config_tree, read_log, series
 
 pytestmark = pytest.mark.faults
@@ -40,9 +40,7 @@ def tree_of(model: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    trainers: Forks, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def undisturbed(trainers, tiny_model, tmp_path_factory) -> Path:
     folder = write_run(tmp_path_factory.mktemp("whole"), tree_of(tiny_model))
     assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
     return folder / "out"
@@ -63,8 +61,8 @@ def contents(out: Path, *, attempt: int) -> dict[str, str]:
     ],
 )
 def test_a_run_killed_in_a_save_continues_bit_for_bit(
-    point: str, trainers: Forks, tiny_model: Path, undisturbed: Path, tmp_path: Path
-) -> None:
+    point, trainers, tiny_model, undisturbed, tmp_path
+):
     folder = write_run(tmp_path / "run", tree_of(tiny_model))
     mishap = ["it_dies_in_a_save", KILLED_AT, point]
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db.models.functions import Now
 
-from tests.faults.workers import Worker, wait_for
+from tests.faults.workers import wait_for
 
 # Models are imported when a fixture runs: this file is read before Django is set up.
 if TYPE_CHECKING:
-    from dashboard.accounts.models import Team, User
     from dashboard.datasets.models import ImportJob
 
 pytestmark = pytest.mark.faults
@@ -23,7 +22,7 @@ NUM_RESCORED_STEPS = 600
 
 
 @pytest.fixture
-def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
+def job(transactional_db, team, alice) -> ImportJob:
     """Of a file that takes a few seconds."""
     from dashboard.datasets.imports import start_job
     from dashboard.datasets.mapping import Mapping
@@ -43,9 +42,7 @@ def job(transactional_db: None, team: Team, alice: User) -> ImportJob:
 @pytest.mark.parametrize(
     "unit", [pytest.param("bytes", marks=pytest.mark.soak), "rows"]
 )
-def test_a_killed_import_starts_over(
-    job: ImportJob, start_worker: Callable[..., Worker], unit: str
-) -> None:
+def test_a_killed_import_starts_over(job, start_worker, unit):
     from dashboard.datasets.models import DatasetRow, DatasetVersion
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers, reap
@@ -78,9 +75,7 @@ def test_a_killed_import_starts_over(
     assert job.job.attempt == 2
 
 
-def test_a_terminated_worker_releases_its_import_to_another(
-    job: ImportJob, start_worker: Callable[..., Worker]
-) -> None:
+def test_a_terminated_worker_releases_its_import_to_another(job, start_worker):
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers
 
@@ -97,9 +92,7 @@ def test_a_terminated_worker_releases_its_import_to_another(
     assert (left.state, left.num_losses) == (JobState.QUEUED, 0)
 
 
-def test_a_killed_rescoring_resumes(
-    transactional_db: None, team: Team, start_worker: Callable[..., Worker]
-) -> None:
+def test_a_killed_rescoring_resumes(transactional_db, team, start_worker):
     from dashboard.analysis.rescoring.models import RescoredStep
     from dashboard.analysis.rescoring.results import read_columns
     from dashboard.jobs.models import Job, JobState
@@ -145,9 +138,7 @@ def test_a_killed_rescoring_resumes(
     assert RIGHT["name"] == rescoring.result["rules"][0]["name"]
 
 
-def test_a_stop_interrupts_a_worker_that_scores(
-    transactional_db: None, team: Team, start_worker: Callable[..., Worker]
-) -> None:
+def test_a_stop_interrupts_a_worker_that_scores(transactional_db, team, start_worker):
     from dashboard.analysis.rescoring.services import request_stop
     from dashboard.jobs.models import Job, JobState
     from dashboard.jobs.queue import notify_workers

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.runs.control import request_stop
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from dashboard.runs.state import notify_workers
 from dashboard.supervision.models import Worker as TrainingWorker
 from tests.faults.histories import (
@@ -22,7 +19,6 @@ from tests.faults.histories import (
     reaches,
     started_trainer,
 )
-from tests.faults.tiny import History
 from tests.faults.workers import Worker, is_alive, wait_for
 
 pytestmark = pytest.mark.faults
@@ -30,11 +26,8 @@ NUM_STEPS = 60  # with a checkpoint every 20
 
 
 def test_a_killed_trainer_is_resumed_from_its_checkpoint(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    data_folder: Path,
-    undisturbed: History,
-) -> None:
+    launch_tiny, start_worker, data_folder, undisturbed
+):
     start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")
@@ -68,12 +61,8 @@ def kill_while_its_trainer_hangs(worker: Worker, trainer: int) -> None:
     ],
 )
 def test_a_killed_workers_run_is_resumed_by_another(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    data_folder: Path,
-    undisturbed: History,
-    strike: Callable[[Worker, int], None],
-) -> None:
+    launch_tiny, start_worker, data_folder, undisturbed, strike
+):
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")
@@ -91,11 +80,7 @@ def test_a_killed_workers_run_is_resumed_by_another(
     assert_whole(run, undisturbed, num_steps=NUM_STEPS)
 
 
-def test_a_restarted_worker_continues_its_run(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    undisturbed: History,
-) -> None:
+def test_a_restarted_worker_continues_its_run(launch_tiny, start_worker, undisturbed):
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")
@@ -126,11 +111,8 @@ def terminate_each_process(worker: Worker) -> None:
     [terminate_worker, pytest.param(terminate_each_process, marks=pytest.mark.soak)],
 )
 def test_a_terminated_worker_releases_its_run_to_another(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    undisturbed: History,
-    tell: Callable[[Worker], None],
-) -> None:
+    launch_tiny, start_worker, undisturbed, tell
+):
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")
@@ -150,10 +132,8 @@ def test_a_terminated_worker_releases_its_run_to_another(
 
 
 def test_a_terminated_pool_process_releases_its_run(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    undisturbed: History,
-) -> None:
+    launch_tiny, start_worker, undisturbed
+):
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")
@@ -171,10 +151,8 @@ def test_a_terminated_pool_process_releases_its_run(
 
 
 def test_a_stop_ends_a_run_with_a_checkpoint_within_seconds(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    alice: User,
-) -> None:
+    launch_tiny, start_worker, alice
+):
     start_worker("one")
     run = launch_tiny(num_steps=10_000)
     wait_for(reaches(run, 10), what="step 10")

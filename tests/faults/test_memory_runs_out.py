@@ -6,18 +6,17 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
 
 import pytest
 
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from dashboard.runs.progress import describe_progress
 from tests.faults.attempts import Once, run_attempt, supervisor_log, trainer_log
 from tests.faults.histories import assert_whole, stored_series
-from tests.faults.tiny import History
 from tests.faults.workers import children
 
 pytestmark = pytest.mark.faults
@@ -75,8 +74,8 @@ def _remove(folder: Path) -> None:
 
 
 def test_an_oom_killed_trainer_is_resumed_and_the_page_says_why(
-    launch_tiny: Callable[..., Run], data_folder: Path, undisturbed: History
-) -> None:
+    launch_tiny, data_folder, undisturbed
+):
     run = launch_tiny(num_steps=40)
     with group_without_memory() as door:
         strike = Once(
@@ -97,9 +96,7 @@ def test_an_oom_killed_trainer_is_resumed_and_the_page_says_why(
     assert_whole(ended, undisturbed, num_steps=40)
 
 
-def test_an_oom_killed_process_costs_one_attempt(
-    launch_tiny: Callable[..., Run], data_folder: Path
-) -> None:
+def test_an_oom_killed_process_costs_one_attempt(launch_tiny, data_folder):
     two = {"num_processes": 2, "num_threads": 1}
     run = launch_tiny(num_steps=8, distributed=two, checkpoint={"every_steps": 4})
     strike = Once(
@@ -119,9 +116,7 @@ def test_an_oom_killed_process_costs_one_attempt(
     assert list(stored_series(ended)) == list(range(1, 9))
 
 
-def test_a_run_that_never_fits_fails_after_three_resumes(
-    launch_tiny: Callable[..., Run],
-) -> None:
+def test_a_run_that_never_fits_fails_after_three_resumes(launch_tiny):
     run = launch_tiny()
     with group_without_memory() as door:
 
@@ -136,9 +131,7 @@ def test_a_run_that_never_fits_fails_after_three_resumes(
     assert "out of memory" in run.fail_reason
 
 
-def test_a_trainer_killed_by_a_person_is_not_called_out_of_memory(
-    launch_tiny: Callable[..., Run],
-) -> None:
+def test_a_trainer_killed_by_a_person_is_not_called_out_of_memory(launch_tiny):
     run = launch_tiny()
     kill_itself = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from tests.faults.histories import assert_whole, is_in, reaches, started_trainer
-from tests.faults.tiny import History
 from tests.faults.workers import Worker, beat, is_alive, wait_for
 
 pytestmark = pytest.mark.faults
@@ -21,18 +19,15 @@ PROMISED_SECONDS = 90
 
 
 @pytest.fixture(name="beat", autouse=True)
-def _beat(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+def _beat(app_environment, tmp_path) -> Iterator[Worker]:
     worker = beat(env=app_environment, folder=tmp_path)
     yield worker
     worker.terminate()
 
 
 def test_the_run_of_a_killed_trainer_continues(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    data_folder: Path,
-    undisturbed: History,
-) -> None:
+    launch_tiny, start_worker, data_folder, undisturbed
+):
     start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")
@@ -47,11 +42,8 @@ def test_the_run_of_a_killed_trainer_continues(
 
 
 def test_the_run_of_a_killed_worker_continues_on_another(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    data_folder: Path,
-    undisturbed: History,
-) -> None:
+    launch_tiny, start_worker, data_folder, undisturbed
+):
     worker = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 30), what="step 30")

@@ -40,12 +40,12 @@ def server() -> Iterator[EmbeddedRedis]:
 
 
 @pytest.fixture
-def env(app_environment: dict[str, str], server: EmbeddedRedis) -> dict[str, str]:
+def env(app_environment, server) -> dict[str, str]:
     return {**app_environment, "REDIS_URL": f"unix://{server.socket}"}
 
 
 @pytest.fixture
-def worker(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+def worker(env, tmp_path) -> Iterator[Worker]:
     """A training worker."""
     worker = Worker("one", env=env, log=tmp_path / "one.log")
     yield worker
@@ -53,23 +53,21 @@ def worker(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
 
 
 @pytest.fixture(name="beat")
-def _beat(env: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+def _beat(env, tmp_path) -> Iterator[Worker]:
     worker = beat(env=env, folder=tmp_path)
     yield worker
     worker.terminate()
 
 
 @pytest.fixture
-def address(env: dict[str, str], tmp_path: Path) -> Iterator[str]:
+def address(env, tmp_path) -> Iterator[str]:
     web = WebProcesses(tmp_path)
     yield web.serve(env)
     web.stop()
 
 
 @pytest.fixture
-def watch(
-    address: str, env: dict[str, str], alice: User, tmp_path: Path
-) -> Iterator[Callable[[Run], Crowd]]:
+def watch(address, env, alice, tmp_path) -> Iterator[Callable[[Run], Crowd]]:
     """Open pages of a run."""
     crowds: list[Crowd] = []
 
@@ -103,14 +101,7 @@ def wait_until_claimed(run: Run) -> None:
     wait_for(reaches(run, 1), what="the first step of the run that waited")
 
 
-def test_runs_survive_an_emptied_redis(
-    worker: Worker,
-    server: EmbeddedRedis,
-    beat: Worker,
-    watch: Callable[[Run], Crowd],
-    launch_tiny: Callable[..., Run],
-    alice: User,
-) -> None:
+def test_runs_survive_an_emptied_redis(worker, server, beat, watch, launch_tiny, alice):
     running = launch_tiny(num_steps=ENDLESS_STEPS)
     wait_for(reaches(running, 1), what="the first step")
     crowd = watch(running)
@@ -127,14 +118,8 @@ def test_runs_survive_an_emptied_redis(
 
 
 def test_training_and_pages_survive_a_redis_outage(
-    worker: Worker,
-    server: EmbeddedRedis,
-    beat: Worker,
-    watch: Callable[[Run], Crowd],
-    launch_tiny: Callable[..., Run],
-    alice: User,
-    outage_seconds: float,
-) -> None:
+    worker, server, beat, watch, launch_tiny, alice, outage_seconds
+):
     running = launch_tiny(num_steps=ENDLESS_STEPS)
     wait_for(reaches(running, 1), what="the first step")
     crowd = watch(running)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.api.models import Scope
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.api.asking import make_token
 from tests.faults.workers import Worker, wait_for
-from tests.fixtures_app import WebProcesses
 
 pytestmark = pytest.mark.faults
 REQUEST_ID = "one-request-of-a-test-1"
@@ -37,13 +34,8 @@ def resume(address: str, run: Run, token: str) -> str:
 
 
 def test_a_request_id_reaches_the_trainer(
-    app_environment: dict[str, str],
-    web_processes: WebProcesses,
-    launch_tiny: Callable[..., Run],
-    alice: User,
-    data_folder: Path,
-    tmp_path: Path,
-) -> None:
+    app_environment, web_processes, launch_tiny, alice, data_folder, tmp_path
+):
     env = {**app_environment, "COHORT_LOG_FORMAT": "json"}
     run = launch_tiny(num_steps=2)
     Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED)

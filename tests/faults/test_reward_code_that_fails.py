@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import RunState
 from tests.faults.attempts import run_attempt
-from tests.faults.forks import Forks, write_run
+from tests.faults.forks import write_run
 from tests.faults.tiny import config_tree, read_log
 
 pytestmark = pytest.mark.faults
@@ -48,8 +46,8 @@ def recipe(source: str) -> dict[str, Any]:
 
 
 def test_a_failed_reward_has_no_score_and_the_run_continues(
-    trainers: Forks, tiny_model: Path, tmp_path: Path
-) -> None:
+    trainers, tiny_model, tmp_path
+):
     tree = config_tree(tiny_model, num_steps=NUM_STEPS)
     tree["data"]["num_eval_rows"] = 0
     tree["rollout"] |= {"prompts_per_step": 8, "group_size": 2}
@@ -75,9 +73,7 @@ def test_a_failed_reward_has_no_score_and_the_run_continues(
     assert "memory limit" in message
 
 
-def test_a_run_pauses_if_more_than_a_fifth_of_scores_fail(
-    launch_tiny: Callable[..., Run],
-) -> None:
+def test_a_run_pauses_if_more_than_a_fifth_of_scores_fail(launch_tiny):
     run = launch_tiny(num_steps=4, reward=recipe(ALWAYS))
 
     paused = run_attempt(run)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import redis
@@ -25,7 +24,6 @@ from tests.faults.histories import (
     reaches,
     started_trainer,
 )
-from tests.faults.tiny import History
 from tests.faults.workers import Worker, is_alive, wait_for
 
 pytestmark = pytest.mark.faults
@@ -39,11 +37,8 @@ def broker() -> redis.Redis:
 
 
 def test_a_message_delivered_ten_times_starts_one_trainer(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    broker: redis.Redis,
-    undisturbed: History,
-) -> None:
+    launch_tiny, start_worker, broker, undisturbed
+):
     run = launch_tiny(num_steps=NUM_STEPS)
     broker.delete(QUEUE)  # its launch's ring, and what an earlier test has left
     notify_workers()
@@ -99,12 +94,8 @@ def is_taken_up(run: Run) -> Callable[[], bool]:
     ],
 )
 def test_a_zombie_writes_nothing_and_ends_its_trainer(
-    launch_tiny: Callable[..., Run],
-    start_worker: Callable[[str], Worker],
-    data_folder: Path,
-    undisturbed: History,
-    stops_trainer: bool,
-) -> None:
+    launch_tiny, start_worker, data_folder, undisturbed, stops_trainer
+):
     zombie = start_worker("one")
     run = launch_tiny(num_steps=NUM_STEPS)
     wait_for(reaches(run, 25), what="step 25")

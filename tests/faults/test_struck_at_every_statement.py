@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from dashboard.runs.models import Run, RunState
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.logs import metrics_of
 from tests.faults.histories import lose_lease
 from tests.faults.proxy import Proxy, Strike
@@ -71,21 +70,21 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def proxy(folder: Path) -> Iterator[Proxy]:
+def proxy(folder) -> Iterator[Proxy]:
     proxy = Proxy(folder)
     yield proxy
     proxy.close()
 
 
 @pytest.fixture
-def attempts(folder: Path, app_environment: dict[str, str]) -> Iterator[AttemptProcess]:
+def attempts(folder, app_environment) -> Iterator[AttemptProcess]:
     attempts = AttemptProcess(folder, app_environment)
     yield attempts
     attempts.close()
 
 
 @pytest.fixture
-def stride(request: pytest.FixtureRequest) -> int:
+def stride(request) -> int:
     return 1 if request.config.getoption("--soak") else STRIDE
 
 
@@ -118,12 +117,12 @@ def assert_whole(run: Run) -> None:
 
 @pytest.mark.parametrize("strike", Strike, ids=lambda strike: strike.name)
 def test_a_run_struck_at_any_statement_ends_complete(
-    strike: Strike,
-    proxy: Proxy,
-    attempts: AttemptProcess,
-    launch: Launcher,
-    stride: int,
-) -> None:
+    strike,
+    proxy,
+    attempts,
+    launch,
+    stride,
+):
     # Each kind begins elsewhere, and all of them together strike everywhere in a life.
     at = 1 + 3 * list(Strike).index(strike) % stride
     begin = at

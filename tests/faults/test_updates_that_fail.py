@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.forks import Forks, write_run
+from tests.faults.forks import write_run
 from tests.faults.tiny import config_tree, read_log, series
 
 pytestmark = pytest.mark.faults
@@ -25,9 +25,7 @@ def tree_of(model: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    trainers: Forks, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> list[dict[str, Any]]:
+def undisturbed(trainers, tiny_model, tmp_path_factory) -> list[dict[str, Any]]:
     folder = write_run(tmp_path_factory.mktemp("whole"), tree_of(tiny_model))
     assert trainers.run(folder) == 0, (folder / "trainer.log").read_text()
     return read_log(folder / "out" / "events.jsonl")
@@ -38,11 +36,8 @@ def warnings(events: list[dict[str, Any]], code: str) -> list[dict[str, Any]]:
 
 
 def test_out_of_memory_halves_the_micro_batch_and_keeps_the_batch(
-    trainers: Forks,
-    tiny_model: Path,
-    undisturbed: list[dict[str, Any]],
-    tmp_path: Path,
-) -> None:
+    trainers, tiny_model, undisturbed, tmp_path
+):
     folder = write_run(tmp_path, tree_of(tiny_model))
 
     status = trainers.run(folder, mishap=["memory_is_scarce"])
@@ -59,9 +54,7 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_batch(
         assert found[step] == pytest.approx(metrics, rel=1e-3, abs=1e-5, nan_ok=True)
 
 
-def test_a_nan_loss_is_skipped_and_counted(
-    trainers: Forks, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_a_nan_loss_is_skipped_and_counted(trainers, tiny_model, tmp_path):
     folder = write_run(tmp_path, tree_of(tiny_model))
 
     status = trainers.run(folder, mishap=["losses_are_no_number", 3])
@@ -78,8 +71,8 @@ def test_a_nan_loss_is_skipped_and_counted(
 
 
 def test_three_nan_losses_in_a_row_roll_back_at_half_the_learning_rate(
-    trainers: Forks, tiny_model: Path, tmp_path: Path
-) -> None:
+    trainers, tiny_model, tmp_path
+):
     folder = write_run(tmp_path, tree_of(tiny_model))
 
     status = trainers.run(folder, mishap=["losses_are_no_number", 4, 5, 6])
@@ -94,8 +87,8 @@ def test_three_nan_losses_in_a_row_roll_back_at_half_the_learning_rate(
 
 
 def test_a_second_rollback_fails_the_run_and_keeps_the_batch(
-    trainers: Forks, tiny_model: Path, tmp_path: Path
-) -> None:
+    trainers, tiny_model, tmp_path
+):
     folder = write_run(tmp_path, tree_of(tiny_model))
 
     status = trainers.run(folder, mishap=["losses_are_no_number", 2, 3, 4, 6, 7, 8])

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team
 from dashboard.datasets import limits
 from dashboard.datasets.models import Upload
 from tests.faults.small_disk import MEBIBYTE, fill, make_room, small_disk
@@ -22,7 +20,7 @@ CONTENT = LINE * (3 * MEBIBYTE // len(LINE))
 
 
 @pytest.fixture
-def disk(settings: Settings, tmp_path: Path, team: Team) -> Iterator[Path]:
+def disk(settings, tmp_path, team) -> Iterator[Path]:
     with small_disk(tmp_path / "data", mebibytes=16) as disk:
         settings.COHORT_DATA = disk
         yield disk
@@ -39,9 +37,7 @@ def send(client: Client, upload_id: int, *, offset: int) -> Any:
     return client.generic("POST", address, part, "application/octet-stream")
 
 
-def test_an_upload_larger_than_the_free_space_is_refused_early(
-    alice_client: Client, disk: Path
-) -> None:
+def test_an_upload_larger_than_the_free_space_is_refused_early(alice_client, disk):
     answer = begin(alice_client)
 
     assert answer.status_code == 422
@@ -50,9 +46,7 @@ def test_an_upload_larger_than_the_free_space_is_refused_early(
     assert not [path for path in disk.rglob("*") if path.is_file()]
 
 
-def test_a_part_on_a_full_disk_leaves_no_partial_file(
-    alice_client: Client, disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_on_a_full_disk_leaves_no_partial_file(alice_client, disk, monkeypatch):
     # Another process has filled the disk after the check.
     monkeypatch.setattr(limits, "RESERVED_BYTES", -(2**40))
     upload_id = begin(alice_client).json()["id"]

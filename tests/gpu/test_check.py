@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ FIRST = {"environment", "sampling"}
 @pytest.mark.parametrize(
     "stages", [FIRST, WITHOUT_GPU - FIRST], ids=["first", "others"]
 )
-def test_each_stage_that_needs_no_gpu_passes(stages: set[str], tmp_path: Path) -> None:
+def test_each_stage_that_needs_no_gpu_passes(stages, tmp_path):
     out = tmp_path / "check.json"
     environment = child_environment()
     environment.pop("PIP_FIND_LINKS", None)
@@ -46,8 +45,8 @@ def test_each_stage_that_needs_no_gpu_passes(stages: set[str], tmp_path: Path) -
 
 
 def test_a_stage_that_fails_hangs_or_comes_too_late_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     python = tmp_path / "python"
     python.write_text(
         "#!/bin/sh\nread line\n"

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from dashboard.accounts.models import User
 from trainer.__main__ import main
 from trainer.config import read_config
 
@@ -132,9 +131,7 @@ def run(
     return code, capsys.readouterr().err.splitlines()
 
 
-def test_an_invalid_configuration_file_is_named_with_its_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_configuration_file_is_named_with_its_error(tmp_path, capsys):
     wrong = []
     for kind, suffix in product([*PLACES, *CONTENTS], [".toml", ".json"]):
         folder = tmp_path / f"{kind}{suffix}"
@@ -150,9 +147,7 @@ def test_an_invalid_configuration_file_is_named_with_its_error(
     assert wrong == []
 
 
-def test_an_invalid_recipe_or_rows_file_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_recipe_or_rows_file_is_refused_in_one_line(tmp_path, capsys):
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(RULES))
     wrong = []
@@ -170,9 +165,7 @@ def test_an_invalid_recipe_or_rows_file_is_refused_in_one_line(
     assert wrong == []
 
 
-def test_invalid_arguments_are_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_invalid_arguments_are_refused(capsys):
     wrong = []
     for arguments in MEANINGLESS:
         code, lines = run(arguments, capsys)
@@ -182,13 +175,13 @@ def test_invalid_arguments_are_refused(
     assert wrong == []
 
 
-def test_reads_from_a_device_are_bounded(tmp_path: Path) -> None:
+def test_reads_from_a_device_are_bounded(tmp_path):
     with pytest.raises(ValueError, match="1,048,576"):
         read_config(Path("/dev/zero"))
 
 
 @pytest.mark.django_db
-def test_manage_py_refuses_invalid_arguments(alice: User) -> None:
+def test_manage_py_refuses_invalid_arguments(alice):
     wrong = []
     for name, *rest in IMPOSSIBLE:
         given = ["--user", *rest] if name == "sign_in_link" else rest
@@ -204,7 +197,7 @@ def test_manage_py_refuses_invalid_arguments(alice: User) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a pipe with a name")
-def test_a_configuration_may_come_through_a_pipe(tmp_path: Path) -> None:
+def test_a_configuration_may_come_through_a_pipe(tmp_path):
     pipe = tmp_path / "run.json"
     os.mkfifo(pipe)
     threading.Thread(target=pipe.write_bytes, args=(b"[]",), daemon=True).start()

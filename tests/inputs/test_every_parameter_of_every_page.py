@@ -153,13 +153,11 @@ def _names_to_try(ask: Request, given: set[str]) -> list[str]:
 
 
 @pytest.fixture
-def trial(alice_client: Client, request: pytest.FixtureRequest) -> Trial:
+def trial(alice_client, request) -> Trial:
     return Trial(alice_client, gives_all=request.config.getoption("--soak"))
 
 
-def test_no_page_parameter_causes_a_server_error(
-    trial: Trial, addresses: dict[str, str]
-) -> None:
+def test_no_page_parameter_causes_a_server_error(trial, addresses):
     run = Run.objects.earliest("pk").pk
 
     for name, address in addresses.items():
@@ -173,9 +171,7 @@ def test_no_page_parameter_causes_a_server_error(
     assert trial.num_asked >= trial.num_names * NUM_VALUES
 
 
-def test_no_form_field_causes_a_server_error(
-    trial: Trial, addresses: dict[str, str]
-) -> None:
+def test_no_form_field_causes_a_server_error(trial, addresses):
     for name, address in addresses.items():
         if name not in ONLY_GET and name not in OPEN:
             trial.ask("post", address, deals=name in OF_THE_LAUNCH_FORM)

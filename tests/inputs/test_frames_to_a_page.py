@@ -181,7 +181,7 @@ class Page:
 
 
 @pytest.fixture
-def page(live_app: str, alice_client: Client, team: Team) -> Page:
+def page(live_app, alice_client, team) -> Page:
     return Page(live_app, alice_client, team)
 
 
@@ -208,14 +208,14 @@ INVALID_QUERIES = (
 )
 
 
-def test_an_invalid_message_closes_the_socket_with_a_reason(page: Page) -> None:
+def test_an_invalid_message_closes_the_socket_with_a_reason(page):
     received = [page.send(sent) for sent, _ in REFUSED]
 
     values = [(one.code, one.is_closed) for one in received]
     assert values == [(code, True) for _, code in REFUSED]
 
 
-def test_an_invalid_url_opens_no_socket(page: Page) -> None:
+def test_an_invalid_url_opens_no_socket(page):
     for query in INVALID_QUERIES:
         wire, head = page.open(f"?{query}")
         wire.socket.close()
@@ -223,7 +223,7 @@ def test_an_invalid_url_opens_no_socket(page: Page) -> None:
 
 
 @pytest.mark.soak
-def test_the_server_survives_any_message(page: Page) -> None:
+def test_the_server_survives_any_message(page):
     @hypothesis.settings(
         max_examples=NUM_EXAMPLES,
         deadline=None,

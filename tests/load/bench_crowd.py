@@ -89,7 +89,7 @@ def say_table(
     say(table((f"{title}, {EVENTS:g} events a second", *header), rows))
 
 
-def test_many_viewers_of_one_run(browser: Browser) -> None:
+def test_many_viewers_of_one_run(browser):
     """Delays until a viewer has a line, and until one Chromium among them has drawn it.
 
     From just before the trainer writes the line; drawn is the frame after plotly.js put
@@ -154,7 +154,7 @@ def watch(stack: Stack, crowd: Crowd, seconds: float) -> tuple[dict[str, float],
     return crowd.ask("measure", group="ordinary"), memory
 
 
-def test_stalled_readers_cost_the_others_nothing() -> None:
+def test_stalled_readers_cost_the_others_nothing():
     """Ordinary viewers alone, then together with stalled sockets."""
     # Alone, then with them, then until they have caught up.
     pace = pace_of(SETTLING_SECONDS + 1.5 * SECONDS + 15)
@@ -202,7 +202,7 @@ def delays(found: dict[str, float]) -> list[str]:
     return [milliseconds(found["p50"]), milliseconds(found["p95"])]
 
 
-def test_all_reconnected_pages_are_current_soon() -> None:
+def test_all_reconnected_pages_are_current_soon():
     """Each socket is cut without a close frame at a random time.
 
     Its page connects again as static/js/live/stream.js does: after 0.25 to 0.5 s, and

@@ -129,7 +129,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def test_many_people_at_their_pages() -> None:
+def test_many_people_at_their_pages():
     rows, kinds = [], []
     with running_stack() as stack:
         show = stack.show(stack.prepare(PACE), PACE)
@@ -155,7 +155,7 @@ def test_many_people_at_their_pages() -> None:
         say(table((f"at {rate:g} a second", "asked", "p50", "p95"), by_kind(answers)))
 
 
-def test_a_heavy_user_does_not_slow_down_others() -> None:
+def test_a_heavy_user_does_not_slow_down_others():
     """50 connections on the most expensive pages, with 20 ordinary users.
 
     Turn by turn with the same people alone.

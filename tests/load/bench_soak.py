@@ -28,10 +28,8 @@ from uuid import uuid4
 
 import pytest
 
-from dashboard.accounts.models import User
 from tests.bench.machine import heading, say, table
 from tests.dashboard.api.asking import make_token
-from tests.fixtures_app import WebProcesses
 from tests.load.stack import peak_mb, resident_mb, running_stack
 from tests.load.steady_trainer import Pace
 
@@ -50,7 +48,7 @@ API = "/api/v1/external-runs"
 OTHERS = ("workers", "Redis", "PostgreSQL")
 
 
-def test_the_server_does_not_grow() -> None:
+def test_the_server_does_not_grow():
     pace = Pace(num_steps=NUM_STEPS, events_per_second=EVENTS, num_groups=NUM_GROUPS)
     rows: list[list[str]] = []
     webs, supervisors, prints = [], [], []
@@ -161,9 +159,7 @@ def _group(line: int) -> bytes:
     return json.dumps(group).encode() + b"\n"
 
 
-def test_large_batches_leave_the_web_process_small(
-    live_app: str, web_processes: WebProcesses, alice: User
-) -> None:
+def test_large_batches_leave_the_web_process_small(live_app, web_processes, alice):
     pid, token = web_processes.pid, make_token(alice, "ingest")
     trainers = [Trainer(live_app, token) for _ in range(NUM_TRAINERS)]
     before, begin = resident_mb(pid), time.monotonic()

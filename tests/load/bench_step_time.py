@@ -136,7 +136,7 @@ def milliseconds_of(trainings: Sequence[Training], turn: bool, part: str) -> str
     return f"{1000 * seconds / num_steps:.0f} ms"
 
 
-def test_watching_costs_training_nothing() -> None:
+def test_watching_costs_training_nothing():
     with running_stack() as stack:
         both = []
         for first in (ALONE, WATCHED):

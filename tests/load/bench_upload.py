@@ -23,7 +23,7 @@ pytestmark = pytest.mark.load
 NUM_MB = int(os.environ.get("COHORT_LOAD_MB", "1000"))
 
 
-def test_a_large_file_becomes_a_dataset(tmp_path: Path) -> None:
+def test_a_large_file_becomes_a_dataset(tmp_path):
     path = tmp_path / "large.jsonl"
     num_rows = write(path)
     num_mb = path.stat().st_size / 1e6

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import Team, User
 from tests.load.stack import Crowd, Show
 from tests.load.stage import read_truth, set_scene
 from tests.load.steady_trainer import Pace
@@ -18,9 +16,7 @@ PACE = Pace(num_steps=600, events_per_second=150)
 
 
 @pytest.fixture
-def show(
-    app_environment: dict[str, str], team: Team, alice: User, tmp_path: Path
-) -> Iterator[Show]:
+def show(app_environment, team, alice, tmp_path) -> Iterator[Show]:
     """A run that waits for `go`."""
     scene = set_scene(team, alice, optim={"num_steps": PACE.num_steps})
     show = Show(scene, PACE, env=app_environment, log=tmp_path / "supervisor.log")
@@ -30,9 +26,7 @@ def show(
 
 
 @pytest.fixture
-def crowd(
-    show: Show, live_app: str, app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Crowd]:
+def crowd(show, live_app, app_environment, tmp_path) -> Iterator[Crowd]:
     crowd = Crowd(
         live_app, show.scene, env=app_environment, log=tmp_path / "viewers.log"
     )
@@ -40,9 +34,7 @@ def crowd(
     crowd.close()
 
 
-def test_viewers_end_with_the_data_of_the_database(
-    show: Show, crowd: Crowd, tmp_path: Path
-) -> None:
+def test_viewers_end_with_the_data_of_the_database(show, crowd, tmp_path):
     """Viewers of the whole run, late ones, ones that lose their socket or stall."""
     crowd.ask("come", group="early", count=4)
     crowd.ask("come", group="cut", count=6)

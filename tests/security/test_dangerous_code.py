@@ -24,13 +24,13 @@ def bandit(*targets: Path | str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_nothing_is_found() -> None:
+def test_nothing_is_found():
     done = bandit(*SHIPPED)
 
     assert done.returncode == 0, done.stdout
 
 
-def test_dangerous_code_is_found(tmp_path: Path) -> None:
+def test_dangerous_code_is_found(tmp_path):
     (tmp_path / "odd.py").write_text("exec(input())\n")
 
     done = bandit(tmp_path)
@@ -39,7 +39,7 @@ def test_dangerous_code_is_found(tmp_path: Path) -> None:
     assert "B102" in done.stdout
 
 
-def test_each_exception_names_its_rule_and_reason() -> None:
+def test_each_exception_names_its_rule_and_reason():
     lines = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for name in SHIPPED

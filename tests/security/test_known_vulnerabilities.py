@@ -66,7 +66,7 @@ def judge(packages: list[dict[str, Any]]) -> str:
     return f"{len(unknown)} of {len(packages)} packages, {shown} … are unknown"
 
 
-def test_no_locked_package_has_a_known_vulnerability(tmp_path: Path) -> None:
+def test_no_locked_package_has_a_known_vulnerability(tmp_path):
     """Of locks together, since most packages are in each of them.
 
     vLLM for GPUs needs other versions of some, and pip-audit takes one of each.

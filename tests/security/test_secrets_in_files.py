@@ -45,7 +45,7 @@ def scan(*files: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_no_tracked_file_contains_a_secret() -> None:
+def test_no_tracked_file_contains_a_secret():
     listed = subprocess.run(
         ["git", "ls-files"],  # noqa: S607 - found on the path everywhere
         cwd=ROOT,

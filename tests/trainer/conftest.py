@@ -28,19 +28,17 @@ hide_gpus()
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory) -> Path:
     return write_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture(scope="session")
-def rows_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rows_path(tmp_path_factory) -> Path:
     return write_rows(tmp_path_factory.mktemp("data") / "rows.jsonl")
 
 
 @pytest.fixture(scope="session")
-def trained(
-    model_folder: Path, rows_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Path]:
+def trained(model_folder, rows_path, tmp_path_factory) -> Callable[..., Path]:
     """The folder of a finished run: of each configuration one, for all to read."""
     folders: dict[str, Path] = {}
 
@@ -59,5 +57,5 @@ def trained(
 
 
 @pytest.fixture
-def policy(model_folder: Path) -> Policy:
+def policy(model_folder) -> Policy:
     return load_policy(ModelConfig(path=str(model_folder), device="cpu"))

@@ -11,7 +11,7 @@ from tests.trainer.tiny import ROOT
 from trainer.__main__ import COMMANDS, main
 
 
-def test_config_events_and_presets_load_no_torch() -> None:
+def test_config_events_and_presets_load_no_torch():
     program = (
         "import sys, trainer.config, trainer.events, trainer.rewards.scoring\n"
         "from trainer.__main__ import main\n"
@@ -30,7 +30,7 @@ def test_config_events_and_presets_load_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["--help"])
 
@@ -39,7 +39,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in shown for name in COMMANDS)
 
 
-def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_refused(capsys):
     with pytest.raises(SystemExit) as exit_:
         main(["fly"])
 

@@ -43,9 +43,7 @@ def read_lines(end: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in os.read(end, 2**20).split(b"\n")[:-1]]
 
 
-def test_a_trainer_says_the_same_as_text_and_as_json(
-    pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trainer_says_the_same_as_text_and_as_json(pipe, capsys):
     open_json_log({**KNOWN, "COHORT_LOG_FORMAT": "json", "COHORT_LOG_FD": str(pipe[1])})
     note_step(40)
     print_line("step 40/100")
@@ -68,9 +66,7 @@ def test_a_trainer_says_the_same_as_text_and_as_json(
     assert printed.err.count("RuntimeError: CUDA") == 1
 
 
-def test_without_the_setting_there_is_text_alone(
-    pipe: tuple[int, int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_setting_there_is_text_alone(pipe, capsys):
     open_json_log({"COHORT_LOG_FD": str(pipe[1])})
     print_line("step 1/2")
 
@@ -80,15 +76,13 @@ def test_without_the_setting_there_is_text_alone(
     assert capsys.readouterr().out == "step 1/2\n"
 
 
-def test_an_unknown_log_format_is_refused() -> None:
+def test_an_unknown_log_format_is_refused():
     with pytest.raises(ValueError, match="'xml'"):
         open_json_log({"COHORT_LOG_FORMAT": "xml"})
 
 
 @pytest.mark.parametrize("text", ["x" * 9_000, "“" * 9_000, '"\n' * 9_000])
-def test_a_line_is_never_longer_than_a_pipe_takes_at_once(
-    pipe: tuple[int, int], text: str
-) -> None:
+def test_a_line_is_never_longer_than_a_pipe_takes_at_once(pipe, text):
     log = JsonLog(pipe[1], facts_of(KNOWN))
     log.emit(logging.LogRecord("trainer", 40, "x.py", 1, text + "END", (), None))
 
@@ -97,7 +91,7 @@ def test_a_line_is_never_longer_than_a_pipe_takes_at_once(
     assert json.loads(written)["message"].endswith("END")
 
 
-def test_training_does_not_wait_for_who_reads(pipe: tuple[int, int]) -> None:
+def test_training_does_not_wait_for_who_reads(pipe):
     log = JsonLog(pipe[1], {})
     for _ in range(1_000):  # of 200 bytes into a pipe that holds 64 KiB
         log.emit(logging.LogRecord("trainer", 20, "x.py", 1, "x" * 100, (), None))
@@ -106,7 +100,7 @@ def test_training_does_not_wait_for_who_reads(pipe: tuple[int, int]) -> None:
     assert 0 < len(lines) < 1_000
 
 
-def test_half_a_character_is_printed_as_another() -> None:
+def test_half_a_character_is_printed_as_another():
     command = "from trainer.console import print_line; print_line('a\\ud83d')"
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
 

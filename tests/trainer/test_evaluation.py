@@ -31,7 +31,7 @@ from trainer.rewards.spec import Recipe, answer_reader
 from trainer.types import Group, Rollout
 
 
-def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_right_one():
     outcomes = [True, True, False, False, False]
     ks = range(1, 6)
 
@@ -44,7 +44,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_one() -> None:
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
-def test_pass_at_k_equals_exact_fractions(drawn: tuple[int, int]) -> None:
+def test_pass_at_k_equals_exact_fractions(drawn):
     n, c = drawn
     ks = range(1, n + 1)
 
@@ -54,7 +54,7 @@ def test_pass_at_k_equals_exact_fractions(drawn: tuple[int, int]) -> None:
     assert found.tolist() == pytest.approx([float(each) for each in exact], abs=1e-12)
 
 
-def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
+def test_pass_at_k_of_many_samples_does_not_overflow():
     assert pass_at_k(1024, [1, 0, 1024], [512]).tolist() == [
         [pytest.approx(0.5)],
         [0.0],
@@ -63,12 +63,12 @@ def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 5, 1), (4, -1, 1), (4, 1, 0)])
-def test_pass_at_k_refuses_what_makes_no_sense(n: int, c: int, k: int) -> None:
+def test_pass_at_k_refuses_what_makes_no_sense(n, c, k):
     with pytest.raises(ValueError, match=r"pass@k"):
         pass_at_k(n, [c], [k])
 
 
-def test_every_k_is_reported_while_there_are_few() -> None:
+def test_every_k_is_reported_while_there_are_few():
     assert reported_ks(1) == [1]
     assert reported_ks(6) == [1, 2, 3, 4, 5, 6]
     assert reported_ks(16) == list(range(1, 17))
@@ -76,13 +76,13 @@ def test_every_k_is_reported_while_there_are_few() -> None:
     assert reported_ks(64) == [1, 2, 4, 8, 16, 32, 64]
 
 
-def test_the_first_of_equally_frequent_answers_wins() -> None:
+def test_the_first_of_equally_frequent_answers_wins():
     assert majority_places(["b", None, "a", "a", "b"]) == [0, 0, 0, 2, 0]
     assert majority_places([None, None]) == [None, None]
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", None]), max_size=12))
-def test_a_majority_equals_a_slow_version(answers: list[str | None]) -> None:
+def test_a_majority_equals_a_slow_version(answers):
     def slow(first: list[str | None]) -> int | None:
         given_answers = [answer for answer in first if answer is not None]
         if not given_answers:
@@ -117,7 +117,7 @@ def recipe(kind: str, **params: object) -> Recipe:
     )
 
 
-def test_metrics_of_held_out_groups() -> None:
+def test_metrics_of_held_out_groups():
     groups = [
         group("4", "5", "4", "4", right="4"),
         group("7", "8", "8", "9", right="7"),
@@ -134,7 +134,7 @@ def test_metrics_of_held_out_groups() -> None:
     assert metrics["mean_length"] == 2.0
 
 
-def test_numbers_written_differently_are_one_answer() -> None:
+def test_numbers_written_differently_are_one_answer():
     read = answer_reader(recipe("numeric_answer"))
     assert read is not None
 
@@ -142,14 +142,14 @@ def test_numbers_written_differently_are_one_answer() -> None:
     assert read("none") is None
 
 
-def test_texts_between_tags_can_be_compared() -> None:
+def test_texts_between_tags_can_be_compared():
     read = answer_reader(recipe("exact_answer"))
     assert read is not None
 
     assert read("<answer> 4 </answer>") == "4"
 
 
-def test_numbers_behind_a_marker_are_one_answer_however_they_are_written() -> None:
+def test_numbers_behind_a_marker_are_one_answer_however_they_are_written():
     read = answer_reader(recipe("marker_answer"))
     assert read is not None
 
@@ -158,7 +158,7 @@ def test_numbers_behind_a_marker_are_one_answer_however_they_are_written() -> No
     assert read("six") is None
 
 
-def test_a_choice_is_one_answer_however_it_is_written() -> None:
+def test_a_choice_is_one_answer_however_it_is_written():
     read = answer_reader(recipe("multiple_choice"))
     assert read is not None
 
@@ -166,7 +166,7 @@ def test_a_choice_is_one_answer_however_it_is_written() -> None:
     assert read("<answer>A or B</answer>") is None
 
 
-def test_formulas_that_only_look_different_are_one_answer() -> None:
+def test_formulas_that_only_look_different_are_one_answer():
     read = answer_reader(recipe("math_verify"))
     assert read is not None
 
@@ -180,17 +180,17 @@ def test_formulas_that_only_look_different_are_one_answer() -> None:
     assert read("<answer> $ </answer>") is None
 
 
-def test_right_completions_vote_as_one_however_they_write_it() -> None:
+def test_right_completions_vote_as_one_however_they_write_it():
     votes = votes_of(["0.5", "1/2", "3"], [True, True, False], lambda text: text)
 
     assert votes == [RIGHT, RIGHT, "3"]
 
 
-def test_rules_without_an_answer_have_no_majority() -> None:
+def test_rules_without_an_answer_have_no_majority():
     assert answer_reader(recipe("length")) is None
 
 
-def test_pass_at_k_counts_correct_answers_below_the_highest_reward() -> None:
+def test_pass_at_k_counts_correct_answers_below_the_highest_reward():
     groups = [scaled(group("4", "5", right="4"), lambda reward: reward - 0.5)]
     made = recipe("numeric_answer")
 
@@ -202,7 +202,7 @@ def test_pass_at_k_counts_correct_answers_below_the_highest_reward() -> None:
     assert metrics["mean"] == 0.0
 
 
-def test_each_share_has_interval_ends() -> None:
+def test_each_share_has_interval_ends():
     groups = [group("4", "5", right="4"), group("7", "7", right="7")]
     reader = answer_reader(recipe("numeric_answer"))
 
@@ -218,7 +218,7 @@ def test_each_share_has_interval_ends() -> None:
     assert "mean_length/low" not in metrics
 
 
-def test_rewards_on_another_scale_have_the_same_intervals() -> None:
+def test_rewards_on_another_scale_have_the_same_intervals():
     groups = [group("4", "5", right="4"), group("7", "7", right="7")]
 
     plain = evaluation_metrics(groups, **DEFINED)
@@ -240,7 +240,7 @@ def scaled(each: Group, change: Callable[[float], float]) -> Group:
     return replace(each, scores=scores)
 
 
-def test_without_scores_the_mean_is_none() -> None:
+def test_without_scores_the_mean_is_none():
     unscored = replace(group("4", right="4"), scores=(Score(None, {}, {}),))
 
     metrics = evaluation_metrics([unscored], **DEFINED)
@@ -249,7 +249,7 @@ def test_without_scores_the_mean_is_none() -> None:
     assert metrics["pass@1"] == 0.0
 
 
-def test_a_proportion_of_independent_prompts_has_wilsons_interval() -> None:
+def test_a_proportion_of_independent_prompts_has_wilsons_interval():
     values = np.array([[1.0]] * 13 + [[0.0]] * 51)
 
     low, high = mean_interval(values, num_samples=1)
@@ -264,7 +264,7 @@ def test_a_proportion_of_independent_prompts_has_wilsons_interval() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.5])
 @pytest.mark.parametrize("num_prompts", [1, 2, 64])
-def test_equal_values_still_leave_doubt(value: float, num_prompts: int) -> None:
+def test_equal_values_still_leave_doubt(value, num_prompts):
     low, high = mean_interval(np.full((num_prompts, 1), value), num_samples=4)
 
     assert 0 <= low[0] <= value <= high[0] <= 1
@@ -272,7 +272,7 @@ def test_equal_values_still_leave_doubt(value: float, num_prompts: int) -> None:
 
 
 @pytest.mark.parametrize("degrees", [4, 8, 63])
-def test_the_quantile_is_students(degrees: int) -> None:
+def test_the_quantile_is_students(degrees):
     expected = scipy.stats.t.ppf(0.975, degrees)
 
     assert _student_quantile(degrees) == pytest.approx(expected, abs=0.01)
@@ -289,9 +289,7 @@ def test_the_quantile_is_students(degrees: int) -> None:
         ),
     ],
 )
-def test_intervals_hold_the_truth_in_95_of_100_cases(
-    a: float, b: float, num_prompts: int
-) -> None:
+def test_intervals_hold_the_truth_in_95_of_100_cases(a, b, num_prompts):
     """Prompts whose chance of a right completion is drawn from Beta(a, b)."""
     rng = np.random.default_rng(7)
     num_samples, num_trials, ks = 8, 1000, [1, 4, 8]

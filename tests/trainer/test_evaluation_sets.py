@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.trainer.tiny import (
@@ -16,9 +14,7 @@ from tests.trainer.tiny import (
 )
 
 
-def test_each_set_is_evaluated_under_its_name(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_each_set_is_evaluated_under_its_name(model_folder, rows_path, tmp_path):
     write_rows(tmp_path / "more.jsonl", 3)
     tree = config_tree(
         model_folder,
@@ -39,9 +35,7 @@ def test_each_set_is_evaluated_under_its_name(
     assert all(f"eval/{e['name']}/mean" in e["metrics"] for e in reported)
 
 
-def test_a_set_can_stand_in_for_held_out_rows(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_set_can_stand_in_for_held_out_rows(model_folder, rows_path, tmp_path):
     write_rows(tmp_path / "only.jsonl", 2)
     tree = config_tree(
         model_folder,
@@ -59,8 +53,8 @@ def test_a_set_can_stand_in_for_held_out_rows(
 
 @pytest.mark.slow
 def test_a_phase_may_be_evaluated_on_a_set_of_its_own(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     write_rows(tmp_path / "late.jsonl", 2)
     tree = config_tree(
         model_folder, rows_path, optim={"num_steps": 2}, evaluation={"every_steps": 1}
@@ -78,8 +72,8 @@ def test_a_phase_may_be_evaluated_on_a_set_of_its_own(
 
 
 def test_a_missing_file_is_named_before_the_first_step(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(
         model_folder, rows_path, evaluation={"sets": {"more": "none.jsonl"}}
     )
@@ -93,8 +87,8 @@ def test_a_missing_file_is_named_before_the_first_step(
 
 @pytest.mark.parametrize("name", ["heldout", "a/b", "", "x" * 41])
 def test_names_that_are_invalid_in_metrics_are_refused(
-    name: str, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    name, model_folder, rows_path, tmp_path
+):
     tree = config_tree(model_folder, rows_path, evaluation={"sets": {name: "a.jsonl"}})
 
     done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")

@@ -74,7 +74,7 @@ def indices(groups: Any) -> list[int]:
 FIRST = {0: RIGHT, 1: MIXED, 2: WRONG, 3: MIXED}
 
 
-def test_off_keeps_every_group() -> None:
+def test_off_keeps_every_group():
     found, _ = gathered("off", FIRST)
 
     assert indices(found.groups) == [0, 1, 2, 3]
@@ -85,7 +85,7 @@ def test_off_keeps_every_group() -> None:
     assert asked == sum(len(g.completions) for g in [*found.groups, *found.dropped])
 
 
-def test_drop_leaves_out_what_does_not_differ() -> None:
+def test_drop_leaves_out_what_does_not_differ():
     found, asked = gathered("drop", FIRST, {4: MIXED})
 
     assert indices(found.groups) == [1, 3]
@@ -94,7 +94,7 @@ def test_drop_leaves_out_what_does_not_differ() -> None:
     assert found.num_sampled_tokens == 3 + 101 + 201 + 101
 
 
-def test_refill_samples_the_missing_prompts() -> None:
+def test_refill_samples_the_missing_prompts():
     second = {4: WRONG, 5: MIXED, 6: MIXED, 7: MIXED}
     third = {8: MIXED, 9: MIXED, 10: MIXED, 11: MIXED}
 
@@ -108,14 +108,14 @@ def test_refill_samples_the_missing_prompts() -> None:
     assert found.metrics["sampling/without_signal"] == 0
 
 
-def test_a_full_step_needs_no_refill() -> None:
+def test_a_full_step_needs_no_refill():
     found, asked = gathered("refill", {0: MIXED, 1: MIXED}, {2: MIXED})
 
     assert asked == [0, 1]
     assert found.num_rounds == 1
 
 
-def test_refills_are_bounded() -> None:
+def test_refills_are_bounded():
     rounds = [{turn: RIGHT} for turn in range(9)]
 
     _, asked = gathered("refill", *rounds, max_refills=2)
@@ -123,7 +123,7 @@ def test_refills_are_bounded() -> None:
     assert asked == [0, 1, 2]
 
 
-def test_refills_end_where_the_prompts_do() -> None:
+def test_refills_end_where_the_prompts_do():
     found, asked = gathered("refill", FIRST, {4: WRONG}, max_refills=50)
 
     assert asked == [0, 1, 2, 3, 4]
@@ -131,7 +131,7 @@ def test_refills_end_where_the_prompts_do() -> None:
 
 
 @pytest.mark.parametrize("mode", ["drop", "refill"])
-def test_without_any_signal_the_first_round_is_kept(mode: str) -> None:
+def test_without_any_signal_the_first_round_is_kept(mode):
     found, _ = gathered(mode, {0: RIGHT, 1: WRONG}, {2: RIGHT, 3: RIGHT})
 
     assert indices(found.groups) == [0, 1]
@@ -148,9 +148,7 @@ def test_without_any_signal_the_first_round_is_kept(mode: str) -> None:
     ),
     st.sampled_from(["off", "drop", "refill"]),
 )
-def test_no_group_is_lost_or_counted_twice(
-    rounds: list[list[tuple[int, int]]], mode: str
-) -> None:
+def test_no_group_is_lost_or_counted_twice(rounds, mode):
     numbered = [
         {4 * turn + index: each for index, each in enumerate(row)}
         for turn, row in enumerate(rounds)
@@ -167,7 +165,7 @@ def test_no_group_is_lost_or_counted_twice(
     )
 
 
-def test_a_group_differs_by_its_rewards_however_they_are_scaled() -> None:
+def test_a_group_differs_by_its_rewards_however_they_are_scaled():
     flat, tilted = make_group(1.0, 1.0, None), make_group(1.0, 1.0, 0.0)
     for scale in ("group_std", "batch_std", "none"):
         config = run_config(advantage={"scale": scale})
@@ -175,7 +173,7 @@ def test_a_group_differs_by_its_rewards_however_they_are_scaled() -> None:
         assert differs(tilted, config)
 
 
-def test_rules_that_are_normalised_first_may_differ_under_equal_totals() -> None:
+def test_rules_that_are_normalised_first_may_differ_under_equal_totals():
     rules: list[dict[str, float | None]] = [
         {"a": 1.0, "b": 0.0, "c": 0.0},
         {"a": 0.0, "b": 1.0, "c": 5.0},
@@ -191,7 +189,7 @@ def test_rules_that_are_normalised_first_may_differ_under_equal_totals() -> None
     assert not differs(equal, run_config(*names, weights=weights, advantage=first))
 
 
-def test_steps_may_differ_under_equal_totals() -> None:
+def test_steps_may_differ_under_equal_totals():
     config = run_config(
         advantage={"credit": "process"},
         reward={"step_recipe": {"rules": [{"name": "s", "kind": "length"}]}},
@@ -204,7 +202,7 @@ def test_steps_may_differ_under_equal_totals() -> None:
     assert not differs(flat, config)
 
 
-def test_rounds_of_a_step_have_no_row_in_common_and_reach_them_all() -> None:
+def test_rounds_of_a_step_have_no_row_in_common_and_reach_them_all():
     order = DataOrder(num_rows=11, prompts_per_step=3, seed=5)
     for step in (1, 4):
         rounds = [order.round_indices(step, turn) for turn in range(6)]

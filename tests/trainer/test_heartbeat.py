@@ -23,20 +23,20 @@ from trainer.rewards.rule import Sample
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> TCPStore:
+def store(monkeypatch) -> TCPStore:
     monkeypatch.setattr(world, "_LOOK_SECONDS", 0.01)
     return TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
 
 
 @pytest.fixture
-def sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def sign(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.setattr(pulse, "_pulse", pulse._Pulse())
     monkeypatch.setattr(pulse, "_EVERY_SECONDS", 0.01)
     pulse.begin_heartbeat(tmp_path)
     return tmp_path / pulse.PULSE_FILE
 
 
-def test_the_first_process_gives_the_signs_of_all(sign: Path, store: TCPStore) -> None:
+def test_the_first_process_gives_the_signs_of_all(sign, store):
     before = sign.stat().st_mtime_ns
     members = [Member("here", os.getpid()), Member("there", 1)]
 
@@ -47,8 +47,8 @@ def test_the_first_process_gives_the_signs_of_all(sign: Path, store: TCPStore) -
 
 
 def test_another_process_passes_its_signs_on_and_none_while_it_waits(
-    store: TCPStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, monkeypatch
+):
     monkeypatch.setattr(pulse, "_pulse", pulse._Pulse())
     monkeypatch.setattr(pulse, "_EVERY_SECONDS", 0.01)
     looks = 0
@@ -75,7 +75,7 @@ def test_another_process_passes_its_signs_on_and_none_while_it_waits(
     assert store.add("ticks", 0) == 1
 
 
-def test_each_score_is_a_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_score_is_a_sign(monkeypatch):
     beats: list[float] = []
     monkeypatch.setattr(workers, "tick", lambda: beats.append(time.monotonic()))
     pool = workers.Workers(1)

@@ -47,13 +47,13 @@ needs_glibc = pytest.mark.skipif(
 
 
 @needs_glibc
-def test_freed_pages_are_reused_by_the_next_step() -> None:
+def test_freed_pages_are_reused_by_the_next_step():
     assert pages_taken_again("") > NUM_PAGES / 2
     assert pages_taken_again("settle_in()") < NUM_PAGES / 10
 
 
 @needs_glibc
-def test_large_blocks_are_kept_for_a_model_on_a_cpu() -> None:
+def test_large_blocks_are_kept_for_a_model_on_a_cpu():
     settled = "settle_in()"
 
     assert pages_taken_again(settled, block_mib=64) > NUM_PAGES / 2
@@ -98,9 +98,7 @@ barrier.wait()
         ("bound_arenas()", {"MALLOC_ARENA_MAX": "1"}, 1),
     ],
 )
-def test_threads_of_a_server_share_two_arenas(
-    calls: str, environment: dict[str, str], num_arenas: int
-) -> None:
+def test_threads_of_a_server_share_two_arenas(calls, environment, num_arenas):
     done = subprocess.run(
         [sys.executable, "-c", ARENAS.format(calls=calls)],
         env=os.environ | environment,
@@ -122,9 +120,7 @@ def test_threads_of_a_server_share_two_arenas(
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_environment_set_by_the_user_stays(
-    block_mib: int, setting: dict[str, str]
-) -> None:
+def test_environment_set_by_the_user_stays(block_mib, setting):
     calls = "settle_in(); keep_large_blocks()"
 
     taken = pages_taken_again(calls, block_mib=block_mib, **setting)

@@ -56,7 +56,7 @@ def silent() -> Iterator[str]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch) -> Path:
     """An empty one of this process, which has asked no hub yet."""
     folder = tmp_path / "cache"
     folder.mkdir()
@@ -88,7 +88,7 @@ def fill(cache: Path, model_folder: Path) -> Path:
 
 
 @pytest.fixture
-def config(rows_path: Path, tmp_path: Path) -> Path:
+def config(rows_path, tmp_path) -> Path:
     tree = config_tree(
         Path(MODEL),
         rows_path,
@@ -108,13 +108,8 @@ def config(rows_path: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_a_hub_that_gives_no_answer_ends_the_run_with_a_sentence(
-    host: str,
-    why: str,
-    silent: str,
-    config: Path,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    host, why, silent, config, cache, monkeypatch
+):
     host = silent if host == "silent" else host
     ask_at(monkeypatch, host)
     before = time.monotonic()
@@ -129,9 +124,7 @@ def test_a_hub_that_gives_no_answer_ends_the_run_with_a_sentence(
 
 
 @pytest.mark.slow  # it waits as long as a person would
-def test_a_hub_that_never_answers_ends_the_run_in_one_line(
-    silent: str, config: Path
-) -> None:
+def test_a_hub_that_never_answers_ends_the_run_in_one_line(silent, config):
     trainer = start_trainer(
         "run",
         config,
@@ -146,12 +139,8 @@ def test_a_hub_that_never_answers_ends_the_run_in_one_line(
 
 
 def test_a_model_that_is_wholly_in_the_cache_needs_no_hub(
-    silent: str,
-    config: Path,
-    cache: Path,
-    model_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    silent, config, cache, model_folder, monkeypatch
+):
     fill(cache, model_folder)
     ask_at(monkeypatch, silent)
     before = time.monotonic()
@@ -165,8 +154,8 @@ def test_a_model_that_is_wholly_in_the_cache_needs_no_hub(
 
 
 def test_a_cache_that_lacks_weights_is_not_enough_for_a_run_but_for_its_prompts(
-    cache: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cache, model_folder, monkeypatch
+):
     (fill(cache, model_folder) / "model.safetensors").unlink()
     ask_at(monkeypatch, "127.0.0.1:1")
 
@@ -180,16 +169,14 @@ def test_a_cache_that_lacks_weights_is_not_enough_for_a_run_but_for_its_prompts(
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"weight_map": 1}', '{"weight_map": {"a": 1, "b": "c"}}']
 )
-def test_a_damaged_list_of_weights_is_named(text: str, tmp_path: Path) -> None:
+def test_a_damaged_list_of_weights_is_named(text, tmp_path):
     (tmp_path / hub.WEIGHTS_INDEX).write_text(text)
 
     with pytest.raises(ValueError, match=hub.WEIGHTS_INDEX):
         hub.weight_files(str(tmp_path), None)
 
 
-def test_offline_it_requests_nothing(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_it_requests_nothing(cache, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub, "_ask", None)
 
@@ -198,8 +185,8 @@ def test_offline_it_requests_nothing(
 
 @pytest.mark.parametrize(("status", "is_refused"), [(404, False), (503, True)])
 def test_a_hub_that_refuses_is_there_and_one_that_fails_is_not(
-    status: int, is_refused: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    status, is_refused, cache, monkeypatch
+):
     with answering(status) as host:
         ask_at(monkeypatch, host)
 

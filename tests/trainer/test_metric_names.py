@@ -17,7 +17,7 @@ from trainer.metric_names import (
 ALL = [metric for group in METRICS.values() for metric in group]
 
 
-def test_each_name_and_title_is_there_once() -> None:
+def test_each_name_and_title_is_there_once():
     for field in ("name", "title"):
         values = [getattr(metric, field) for metric in ALL]
         assert len(set(values)) == len(values), field
@@ -38,14 +38,12 @@ def test_each_name_and_title_is_there_once() -> None:
         ("reward/a/b/c/mean", "reward/a/b/c/mean", None),
     ],
 )
-def test_a_metric_has_a_title_with_its_unit_and_a_direction(
-    name: str, title: str, better: str | None
-) -> None:
+def test_a_metric_has_a_title_with_its_unit_and_a_direction(name, title, better):
     assert title_of(name, with_unit=True) == title
     assert better_of(name) == better
 
 
-def test_metrics_are_grouped_in_the_order_of_the_registry() -> None:
+def test_metrics_are_grouped_in_the_order_of_the_registry():
     names = ["speed", "kl/mean", "actor/loss", "reward/mean", "entropy"]
 
     assert group_names(names) == [
@@ -56,14 +54,14 @@ def test_metrics_are_grouped_in_the_order_of_the_registry() -> None:
     ]
 
 
-def test_the_browser_gets_titles_with_their_places_for_names() -> None:
+def test_the_browser_gets_titles_with_their_places_for_names():
     titles = {name: title for name, title, _ in list_titles()}
 
     assert titles["eval/<set>/pass@<k>"] == "Held-out pass@<k>"
     assert titles["kl/mean"] == "KL to reference (nats per token)"
 
 
-def test_the_exact_name_comes_before_one_with_places() -> None:
+def test_the_exact_name_comes_before_one_with_places():
     found = find_metric("reward/overlong/mean")
 
     assert found is not None

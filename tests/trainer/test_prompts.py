@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,17 +32,17 @@ def rendered(policy: Policy, each: Row, **options: Any) -> str:
     return prompt.text
 
 
-def test_encoding_round_trips(policy: Policy) -> None:
+def test_encoding_round_trips(policy):
     ids = policy.tokenizer.encode(CHARACTERS)
 
     assert policy.tokenizer.decode(ids) == CHARACTERS
 
 
-def test_text_is_taken_as_it_is(policy: Policy) -> None:
+def test_text_is_taken_as_it_is(policy):
     assert rendered(policy, row("1 + 1 =\n")) == "1 + 1 =\n"
 
 
-def test_the_completion_is_made_to_continue_a_prefix(policy: Policy) -> None:
+def test_the_completion_is_made_to_continue_a_prefix(policy):
     assert rendered(policy, row("a"), completion_prefix="<b>") == "a<b>"
 
 
@@ -56,9 +55,7 @@ def test_the_completion_is_made_to_continue_a_prefix(policy: Policy) -> None:
         ("{% for %}", "Expected an expression"),
     ],
 )
-def test_a_chat_template_that_refuses_is_a_sentence(
-    policy: Policy, template: str, reason: str
-) -> None:
+def test_a_chat_template_that_refuses_is_a_sentence(policy, template, reason):
     policy.tokenizer.chat_template = template
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
 
@@ -68,7 +65,7 @@ def test_a_chat_template_that_refuses_is_a_sentence(
     assert "roles user" in str(refused.value)
 
 
-def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
+def test_a_chat_template_is_used_where_there_is_one(policy):
     policy.tokenizer.chat_template = TEMPLATE
     config = DataConfig(rows="-", chat_template="auto")
 
@@ -78,7 +75,7 @@ def test_a_chat_template_is_used_where_there_is_one(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("chat_template", [None, TEMPLATE.replace("[0]", "[2]")])
-def test_a_text_continues_its_prompt(policy: Policy, chat_template: str | None) -> None:
+def test_a_text_continues_its_prompt(policy, chat_template):
     policy.tokenizer.chat_template = chat_template
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
     prompt = renderer.render(row("1+1="))
@@ -89,7 +86,7 @@ def test_a_text_continues_its_prompt(policy: Policy, chat_template: str | None) 
     assert policy.tokenizer.decode(ids) == "2 b"
 
 
-def test_no_token_crosses_from_a_prompt_into_its_text(policy: Policy) -> None:
+def test_no_token_crosses_from_a_prompt_into_its_text(policy):
     ids = policy.tokenizer.get_vocab()
     merged = Tokenizer(models.BPE(vocab=ids | {"=2": len(ids)}, merges=[("=", "2")]))
     merged.decoder = decoders.Fuse()
@@ -101,7 +98,7 @@ def test_no_token_crosses_from_a_prompt_into_its_text(policy: Policy) -> None:
     assert renderer.continuation(prompt, "2") == (ids["2"],)
 
 
-def test_messages_are_kept(policy: Policy) -> None:
+def test_messages_are_kept(policy):
     policy.tokenizer.chat_template = TEMPLATE.replace("['role'][0]", "['role']")
     messages = ({"role": "a", "content": "1"}, {"role": "b", "content": "2"})
 
@@ -133,9 +130,7 @@ TOOL_CHAT = (
 
 
 @pytest.mark.parametrize("tools", [[ADD], json.dumps([ADD])])
-def test_the_chat_template_gets_tools_and_their_calls(
-    policy: Policy, tools: Any
-) -> None:
+def test_the_chat_template_gets_tools_and_their_calls(policy, tools):
     policy.tokenizer.chat_template = TOOL_TEMPLATE
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
 
@@ -145,9 +140,7 @@ def test_the_chat_template_gets_tools_and_their_calls(
     assert prompt.messages == TOOL_CHAT
 
 
-def test_schemas_that_a_database_has_sorted_come_in_their_usual_order(
-    policy: Policy,
-) -> None:
+def test_schemas_that_a_database_has_sorted_come_in_their_usual_order(policy):
     policy.tokenizer.chat_template = "{{ tools | tojson }}"
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
     tools = json.loads(
@@ -166,9 +159,7 @@ def test_schemas_that_a_database_has_sorted_come_in_their_usual_order(
 
 
 @pytest.mark.parametrize("tools", [None, "", "hammer, saw", ["hammer", "saw"], [], 3])
-def test_a_column_of_other_tools_is_refused_as_schemas(
-    policy: Policy, tools: Any
-) -> None:
+def test_a_column_of_other_tools_is_refused_as_schemas(policy, tools):
     policy.tokenizer.chat_template = TOOL_TEMPLATE
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
 
@@ -176,7 +167,7 @@ def test_a_column_of_other_tools_is_refused_as_schemas(
 
 
 @pytest.mark.parametrize("tools", ['[{"type": "function"', [ADD, "add"]])
-def test_a_broken_list_of_tools_is_refused(policy: Policy, tools: Any) -> None:
+def test_a_broken_list_of_tools_is_refused(policy, tools):
     policy.tokenizer.chat_template = TOOL_TEMPLATE
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
 
@@ -184,15 +175,13 @@ def test_a_broken_list_of_tools_is_refused(policy: Policy, tools: Any) -> None:
         renderer.render(row("a", index=3, tools=tools))
 
 
-def test_tool_calls_are_written_without_a_chat_template(
-    policy: Policy,
-) -> None:
+def test_tool_calls_are_written_without_a_chat_template(policy):
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
 
     assert renderer.render(row(TOOL_CHAT)).text == '1+2\nadd({"a": 1})\n3'
 
 
-def test_a_chat_template_can_be_switched_off(policy: Policy) -> None:
+def test_a_chat_template_can_be_switched_off(policy):
     policy.tokenizer.chat_template = TEMPLATE
 
     text = rendered(policy, row("ab"), system_prompt="c", chat_template="none")
@@ -200,7 +189,7 @@ def test_a_chat_template_can_be_switched_off(policy: Policy) -> None:
     assert text == "c\nab"
 
 
-def test_a_template_names_prompt_and_columns() -> None:
+def test_a_template_names_prompt_and_columns():
     text = fill_template(
         '{prompt} of {numbers} {"a": 1}', "x", {"numbers": [1, 2]}, where="row 0"
     )
@@ -208,12 +197,12 @@ def test_a_template_names_prompt_and_columns() -> None:
     assert text == 'x of [1, 2] {"a": 1}'
 
 
-def test_a_template_that_names_an_unknown_column_is_refused() -> None:
+def test_a_template_that_names_an_unknown_column_is_refused():
     with pytest.raises(ValueError, match=r"\{target\}.* row 0 "):
         fill_template("{target}", "x", {"numbers": [1]}, where="row 0 (line 1)")
 
 
-def test_a_template_names_values_inside_a_column() -> None:
+def test_a_template_names_values_inside_a_column():
     columns = {"extra": {"level": 2, "of": ["a", "b"]}, "extra.level": 3}
 
     text = fill_template("{extra.level}{extra.of.1}", "x", columns, where="row 0")
@@ -236,9 +225,7 @@ def test_a_template_names_values_inside_a_column() -> None:
         ([5, "five", False], ["5", "five", "false"]),
     ],
 )
-def test_an_answer_is_a_text_or_several(
-    tmp_path: Path, answer: Any, read: list[str] | str | None
-) -> None:
+def test_an_answer_is_a_text_or_several(tmp_path, answer, read):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"prompt": "a", "answer": answer}))
 
@@ -247,7 +234,7 @@ def test_an_answer_is_a_text_or_several(
     assert only.answer == read
 
 
-def test_a_message_that_calls_tools_needs_no_content(tmp_path: Path) -> None:
+def test_a_message_that_calls_tools_needs_no_content(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"prompt": TOOL_CHAT}))
 
@@ -257,9 +244,7 @@ def test_a_message_that_calls_tools_needs_no_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prompt", ["12345", ""])
-def test_a_prompt_that_does_not_fit_names_row_and_tokens(
-    policy: Policy, prompt: str
-) -> None:
+def test_a_prompt_that_does_not_fit_names_row_and_tokens(policy, prompt):
     renderer = PromptRenderer(
         policy.tokenizer, DataConfig(rows="-", max_prompt_tokens=4)
     )
@@ -287,9 +272,7 @@ def test_a_prompt_that_does_not_fit_names_row_and_tokens(
         ("", "is not JSON"),
     ],
 )
-def test_a_bad_row_is_named_by_its_line(
-    tmp_path: Path, line: str, complaint: str
-) -> None:
+def test_a_bad_row_is_named_by_its_line(tmp_path, line, complaint):
     path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "a"}\n' + line + '\n{"prompt": "b"}\n')
 
@@ -297,7 +280,7 @@ def test_a_bad_row_is_named_by_its_line(
         read_rows(path)
 
 
-def test_rows_are_numbered_from_zero(tmp_path: Path) -> None:
+def test_rows_are_numbered_from_zero(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"prompt": "a\u2028b", "answer": None}) + "\n" * 3)
 
@@ -307,7 +290,7 @@ def test_rows_are_numbered_from_zero(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe"])
-def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_file_is_refused(tmp_path, content):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(content)
 
@@ -315,7 +298,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes) -> None:
         read_rows(path)
 
 
-def test_the_seed_draws_the_held_out_rows() -> None:
+def test_the_seed_draws_the_held_out_rows():
     rows = [row(index=n) for n in range(50)]
 
     train, held_out = split_rows(rows, num_eval_rows=10, seed=1)
@@ -326,7 +309,7 @@ def test_the_seed_draws_the_held_out_rows() -> None:
     assert split_rows(rows, num_eval_rows=10, seed=2)[1] != held_out
 
 
-def test_each_pass_is_a_permutation_without_its_remainder() -> None:
+def test_each_pass_is_a_permutation_without_its_remainder():
     order = DataOrder(num_rows=11, prompts_per_step=3, seed=5)
 
     passes = [
@@ -340,6 +323,6 @@ def test_each_pass_is_a_permutation_without_its_remainder() -> None:
     assert len({tuple(each) for each in passes}) == 3
 
 
-def test_more_prompts_a_step_than_rows_are_refused() -> None:
+def test_more_prompts_a_step_than_rows_are_refused():
     with pytest.raises(ValueError, match=r"5 distinct .* 4"):
         DataOrder(num_rows=4, prompts_per_step=5, seed=0)

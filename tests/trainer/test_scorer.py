@@ -103,9 +103,7 @@ def scorer() -> Iterator[Scorer]:
         {"reward": STEPS},  # without use for them
     ],
 )
-def test_scores_do_not_depend_on_where_groups_are_scored(
-    parts: dict[str, Any], policy: Policy, scorer: Scorer
-) -> None:
+def test_scores_do_not_depend_on_where_groups_are_scored(parts, policy, scorer):
     config = run_config("a", "b", weights=[0.1, -2], **parts)
 
     found = gathered(Letters(policy), scorer, config)
@@ -117,8 +115,8 @@ def test_scores_do_not_depend_on_where_groups_are_scored(
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_special_tokens_of_the_runs_tokenizer_are_no_part_of_a_completion(
-    policy: Policy, num_workers: int
-) -> None:
+    policy, num_workers
+):
     policy.tokenizer.add_special_tokens({"additional_special_tokens": ["[END]"]})
     row = Row(index=0, prompt="?", answer=["Lyon", "Paris"], columns={})
     prompt = PromptRenderer(policy.tokenizer, DataConfig(rows="-")).render(row)
@@ -139,9 +137,7 @@ def test_special_tokens_of_the_runs_tokenizer_are_no_part_of_a_completion(
     assert [each.text for each in group.completions] == texts
 
 
-def test_another_thread_than_the_first_may_gather(
-    policy: Policy, scorer: Scorer
-) -> None:
+def test_another_thread_than_the_first_may_gather(policy, scorer):
     found: list[Gathered] = []
     config = run_config()
     thread = threading.Thread(
@@ -155,7 +151,7 @@ def test_another_thread_than_the_first_may_gather(
 
 
 @pytest.fixture
-def scored(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def scored(monkeypatch) -> threading.Event:
     """Set when a worker has scored a group."""
     event, submit = threading.Event(), workers.Workers.submit
 
@@ -190,9 +186,7 @@ class Waiting(Letters):
         yield from range(1, count)
 
 
-def test_a_group_is_scored_before_the_last_one_is_sampled(
-    policy: Policy, scored: threading.Event, scorer: Scorer
-) -> None:
+def test_a_group_is_scored_before_the_last_one_is_sampled(policy, scored, scorer):
     source = Waiting(policy, scored)
 
     found = gathered(source, scorer, run_config())
@@ -201,9 +195,7 @@ def test_a_group_is_scored_before_the_last_one_is_sampled(
     assert [group.prompt.index for group in found.groups] == list(range(7))
 
 
-def test_evaluation_scores_while_it_samples_too(
-    policy: Policy, scored: threading.Event, scorer: Scorer
-) -> None:
+def test_evaluation_scores_while_it_samples_too(policy, scored, scorer):
     config = run_config(evaluation={"samples_per_prompt": 3})
     prompts = [make_prompt(index) for index in range(7)]
 
@@ -216,9 +208,7 @@ def test_evaluation_scores_while_it_samples_too(
     assert found == here
 
 
-def test_seconds_of_scoring_are_those_of_all_workers(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seconds_of_scoring_are_those_of_all_workers(policy, monkeypatch):
     submit = Scorer.submit
 
     def timed(self: Scorer, *args: Any, **options: Any) -> Callable[[], Scored]:
@@ -252,9 +242,7 @@ def test_seconds_of_scoring_are_those_of_all_workers(
         (1, set(BY_THEMSELVES)),
     ],
 )
-def test_quick_rules_are_not_worth_a_process(
-    num_workers: int | None, kinds: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_rules_are_not_worth_a_process(num_workers, kinds, monkeypatch):
     sent: set[str] = set()
 
     class Sent:
@@ -281,8 +269,8 @@ def test_quick_rules_are_not_worth_a_process(
     [(1, 1, 1), (2, 1, 1), (8, 1, 7), (64, 1, 8), (64, 16, 3), (64, 64, 1)],
 )
 def test_cores_are_shared_out_among_the_processes_of_a_run(
-    cores: int, processes: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cores, processes, expected, monkeypatch
+):
     monkeypatch.setattr(
         os, "sched_getaffinity", lambda _: set(range(cores)), raising=False
     )
@@ -291,7 +279,7 @@ def test_cores_are_shared_out_among_the_processes_of_a_run(
     assert spare_workers() == expected
 
 
-def test_a_phase_cannot_change_the_number_of_workers() -> None:
+def test_a_phase_cannot_change_the_number_of_workers():
     tree = config_tree(Path("model"), Path("rows.jsonl"))
     changes = {"reward": {"num_workers": 2}}
     phases = [{"name": "one", "num_steps": 6, "changes": changes}]
@@ -304,8 +292,8 @@ def test_a_phase_cannot_change_the_number_of_workers() -> None:
     "credit", [pytest.param("outcome", marks=pytest.mark.slow), "process"]
 )
 def test_a_run_with_workers_is_the_run_without(
-    credit: str, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    credit, model_folder, rows_path, tmp_path
+):
     values = []
     for num_workers in (0, 2):
         reward = STEPS | {"num_workers": num_workers}

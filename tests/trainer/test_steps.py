@@ -93,28 +93,28 @@ def cut(
     return [(step.text, step.end) for step in steps]
 
 
-def test_a_step_ends_with_the_match_and_the_last_one_with_the_end_token() -> None:
+def test_a_step_ends_with_the_match_and_the_last_one_with_the_end_token():
     assert cut("ab\n\nc\nde") == [("ab\n\n", 4), ("c\n", 6), ("de", 9)]
 
 
-def test_a_cut_completion_has_no_end_token_to_credit() -> None:
+def test_a_cut_completion_has_no_end_token_to_credit():
     assert cut("ab\ncd", is_cut=True) == [("ab\n", 3), ("cd", 5)]
 
 
 @pytest.mark.parametrize("text", ["", "abc", "\n", " \n \n"])
-def test_there_is_always_one_step(text: str) -> None:
+def test_there_is_always_one_step(text):
     assert cut(text) == [(text, len(text) + 1)]
 
 
-def test_blank_parts_are_no_steps() -> None:
+def test_blank_parts_are_no_steps():
     assert cut("\n\nab\n \ncd\n") == [("\n\nab\n", 5), (" \ncd\n", 11)]
 
 
-def test_a_pattern_that_matches_nothing_or_nothingness_cuts_nothing() -> None:
+def test_a_pattern_that_matches_nothing_or_nothingness_cuts_nothing():
     assert cut("a\nb", "x") == cut("a\nb", "x*") == [("a\nb", 4)]
 
 
-def test_a_heading_begins_a_step() -> None:
+def test_a_heading_begins_a_step():
     text = "So.\nStep 1: ab\nStep 2: c"
 
     found = cut(text, r"Step \d+:", boundary="begin")
@@ -124,20 +124,20 @@ def test_a_heading_begins_a_step() -> None:
     assert cut(" \nStep 1: a", r"Step \d+:", boundary="begin") == [(" \nStep 1: a", 12)]
 
 
-def test_marks_belong_to_the_step_they_end() -> None:
+def test_marks_belong_to_the_step_they_end():
     found = cut("3+5=8,8+7=15!3+5=8,8-7=1.", "[.!]")
 
     assert found == [("3+5=8,8+7=15!", 13), ("3+5=8,8-7=1.", 26)]
 
 
-def test_a_token_belongs_to_the_step_in_which_it_ends() -> None:
+def test_a_token_belongs_to_the_step_in_which_it_ends():
     # one token for "\nc": the newline that ends the first step lies in the second
     tokenizer = byte_tokenizer("\n|c")
 
     assert cut("ab\ncd", tokenizer=tokenizer) == [("ab\n", 2), ("cd", 5)]
 
 
-def test_a_step_inside_a_token_joins_the_next() -> None:
+def test_a_step_inside_a_token_joins_the_next():
     tokenizer = byte_tokenizer(".|b", ".b|.", ".b.|c")
 
     found = cut("a.b.cd", r"\.", tokenizer)
@@ -146,13 +146,13 @@ def test_a_step_inside_a_token_joins_the_next() -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, FALLBACK])
-def test_a_characters_bytes_stay_together(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_characters_bytes_stay_together(tokenizer):
     found = cut("a😀\n😀b\nc", tokenizer=tokenizer)
 
     assert found == [("a😀\n", 6), ("😀b\n", 12), ("c", 14)]
 
 
-def test_steps_are_cut_around_a_split_character() -> None:
+def test_steps_are_cut_around_a_split_character():
     ids = BYTES.encode("ab\n😀", add_special_tokens=False)[:-2]
     completion = Rollout.of_one_turn(
         text=BYTES.decode(ids),
@@ -166,9 +166,7 @@ def test_steps_are_cut_around_a_split_character() -> None:
     assert steps == [Step("ab\n", 3), Step("\ufffd", 5)]
 
 
-def test_steps_are_cut_around_half_a_surrogate_pair(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_steps_are_cut_around_half_a_surrogate_pair(monkeypatch):
     completion = Rollout.of_one_turn(
         text="a\ud83d\nb", token_ids=(1,) * 5, logprobs=(0.0,) * 5, end_reason="stop"
     )
@@ -197,8 +195,8 @@ def slow_ends(text: str) -> list[int]:
     texts, st.sampled_from([r"\n+", r"[.]", r"é|€"]), st.sampled_from(["end", "begin"])
 )
 def test_steps_are_the_whole_completion_and_agree_with_its_tokens(
-    text: str, pattern: str, boundary: Boundary
-) -> None:
+    text, pattern, boundary
+):
     found = cut(text, pattern, boundary=boundary)
 
     assert "".join(part for part, _ in found) == text
@@ -213,7 +211,7 @@ def test_steps_are_the_whole_completion_and_agree_with_its_tokens(
 
 
 @given(texts)
-def test_both_kinds_of_tokenizers_find_the_same_steps(text: str) -> None:
+def test_both_kinds_of_tokenizers_find_the_same_steps(text):
     text = text.replace("é", "c").replace(".", "a")
 
     by_bytes = [part for part, _ in cut(text)]
@@ -222,7 +220,7 @@ def test_both_kinds_of_tokenizers_find_the_same_steps(text: str) -> None:
     assert by_bytes == by_characters
 
 
-def test_each_step_is_scored_alone() -> None:
+def test_each_step_is_scored_alone():
     config = RewardConfig.model_validate(
         {
             "recipe": {"rules": [{"name": "any", "kind": "length"}]},
@@ -250,9 +248,7 @@ def test_each_step_is_scored_alone() -> None:
 @pytest.mark.parametrize(
     ("boundary", "expected"), [("end", [2, 4, 6]), ("begin", [1, 3, 6])]
 )
-def test_the_settings_say_on_which_side_of_a_match_a_step_ends(
-    boundary: Boundary, expected: list[int]
-) -> None:
+def test_the_settings_say_on_which_side_of_a_match_a_step_ends(boundary, expected):
     length = {"rules": [{"name": "length", "kind": "length"}]}
     config = RewardConfig.model_validate(
         {
@@ -270,9 +266,7 @@ def test_the_settings_say_on_which_side_of_a_match_a_step_ends(
     assert [end for end, _ in found.step_scores[0]] == expected
 
 
-def test_a_step_is_shown_with_what_stands_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_is_shown_with_what_stands_before_it(monkeypatch):
     seen: list[Sample] = []
 
     def note(self: Scorer, recipe: object, samples: list[Sample], **_: object) -> Any:

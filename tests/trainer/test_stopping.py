@@ -67,19 +67,17 @@ while True:
 
 
 @pytest.mark.parametrize("body", [HASHES, SWALLOWS])
-def test_a_library_that_ignores_signals_is_abandoned_after_a_grace_period(
-    body: str,
-) -> None:
+def test_a_library_that_ignores_signals_is_abandoned_after_a_grace_period(body):
     assert stopped(body) == (3, "bye\n")
 
 
-def test_python_code_is_left_at_once() -> None:
+def test_python_code_is_left_at_once():
     code, message = stopped("time.sleep(60)")
 
     assert (code, message) == (1, "")  # by Stopped, which no one here takes
 
 
-def test_a_failure_after_a_stop_request_counts_as_the_stop() -> None:
+def test_a_failure_after_a_stop_request_counts_as_the_stop():
     """As a connection to another process does, which was asked as well."""
     stops = StopSwitch(exit_code=3)
 
@@ -91,7 +89,7 @@ def test_a_failure_after_a_stop_request_counts_as_the_stop() -> None:
         fail()
 
 
-def test_an_earlier_stop_request_ends_loading() -> None:
+def test_an_earlier_stop_request_ends_loading():
     stops = StopSwitch(exit_code=3)
     with stops.at_once():
         pass
@@ -102,7 +100,7 @@ def test_an_earlier_stop_request_ends_loading() -> None:
 
 
 @pytest.fixture
-def config(rows_path: Path, tmp_path: Path) -> Path:
+def config(rows_path, tmp_path) -> Path:
     return write_config(tmp_path, config_tree(Path("org/tiny"), rows_path))
 
 
@@ -114,9 +112,7 @@ def silent_hub() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow  # torch is loaded again
-def test_a_run_that_waits_for_a_hub_stops(
-    config: Path, silent_hub: dict[str, str]
-) -> None:
+def test_a_run_that_waits_for_a_hub_stops(config, silent_hub):
     log = config.parent / "out" / "events.jsonl"
     trainer = start_trainer("run", config, "--out", log.parent, env=silent_hub)
     wait_until(log.exists)
@@ -132,7 +128,7 @@ def test_a_run_that_waits_for_a_hub_stops(
 
 
 @pytest.mark.slow
-def test_a_run_that_loads_torch_stops_as_well(config: Path) -> None:
+def test_a_run_that_loads_torch_stops_as_well(config):
     trainer = start_trainer("run", config, "--out", config.parent / "out")
     maps = Path(f"/proc/{trainer.pid}/maps")
     wait_until(lambda: "libtorch" in maps.read_text())
@@ -144,9 +140,7 @@ def test_a_run_that_loads_torch_stops_as_well(config: Path) -> None:
 
 
 @pytest.mark.slow  # torch is loaded three times
-def test_several_processes_that_load_stop_together(
-    rows_path: Path, tmp_path: Path, silent_hub: dict[str, str]
-) -> None:
+def test_several_processes_that_load_stop_together(rows_path, tmp_path, silent_hub):
     tree = config_tree(
         Path("org/tiny"),
         rows_path,
@@ -168,8 +162,8 @@ def test_several_processes_that_load_stop_together(
 
 @pytest.mark.slow  # torch is loaded again
 def test_a_resumed_run_names_where_it_would_have_continued(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 2})
     config, out = write_config(tmp_path, tree), tmp_path / "out"
     run_trainer("run", config, "--out", out)

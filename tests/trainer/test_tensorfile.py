@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -32,11 +31,11 @@ SHAPES = [(name, each.dtype, each.shape) for name, each in TENSORS.items()]
 
 
 @pytest.fixture
-def policy(model_folder: Path) -> Policy:
+def policy(model_folder) -> Policy:
     return load_policy(ModelConfig(path=str(model_folder)))
 
 
-def test_they_are_what_safetensors_writes(tmp_path: Path) -> None:
+def test_they_are_what_safetensors_writes(tmp_path):
     save_file(
         {name: tensor.contiguous() for name, tensor in TENSORS.items()},
         tmp_path / "expected",
@@ -53,7 +52,7 @@ def test_they_are_what_safetensors_writes(tmp_path: Path) -> None:
     assert all(torch.equal(read[name], each) for name, each in TENSORS.items())
 
 
-def test_a_file_that_lacks_a_tensor_is_not_passed_off_as_whole(tmp_path: Path) -> None:
+def test_a_file_that_lacks_a_tensor_is_not_passed_off_as_whole(tmp_path):
     def write() -> None:
         with TensorWriter(tmp_path / "own", SHAPES) as file:
             for name, tensor in TENSORS.items():
@@ -84,8 +83,8 @@ class Alive:
 
 
 def test_a_checkpoint_is_written_without_a_second_optimizer_in_memory(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    policy, tmp_path, monkeypatch
+):
     alive, whole = Alive(), Optimizer.tensors
     monkeypatch.setattr(Optimizer, "tensors", lambda own: alive.counted(whole(own)))
 
@@ -97,8 +96,8 @@ def test_a_checkpoint_is_written_without_a_second_optimizer_in_memory(
 
 
 def test_a_checkpoint_is_resumed_without_its_optimizer_in_memory_at_once(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    policy, tmp_path, monkeypatch
+):
     path, alive = saved(tmp_path, policy), Alive()
     monkeypatch.setattr(
         checkpoint, "read_tensors", lambda path: alive.counted(read_tensors(path))
@@ -114,8 +113,8 @@ def test_a_checkpoint_is_resumed_without_its_optimizer_in_memory_at_once(
 
 
 def test_a_reference_is_resumed_without_a_second_one_in_memory(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    policy, tmp_path, monkeypatch
+):
     alive, reference = Alive(), FrozenReference(policy.copied(), ReferenceConfig())
     reference.save(tmp_path / "reference")
     monkeypatch.setattr(

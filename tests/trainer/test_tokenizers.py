@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
@@ -11,7 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 from trainer.tokenizers import load_tokenizer
 
 
-def test_a_qwen2_folder_keeps_a_word_tokenizers_spaces(tmp_path: Path) -> None:
+def test_a_qwen2_folder_keeps_a_word_tokenizers_spaces(tmp_path):
     words = ["<eos>", "3", "5", " ", ">", "\n"]
     own = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}))
     own.pre_tokenizer = pre_tokenizers.Split(" ", "isolated")
@@ -27,7 +25,7 @@ def test_a_qwen2_folder_keeps_a_word_tokenizers_spaces(tmp_path: Path) -> None:
     assert loaded.eos_token_id == 0
 
 
-def test_special_tokens_and_chat_template_come_along(tmp_path: Path) -> None:
+def test_special_tokens_and_chat_template_come_along(tmp_path):
     own = Tokenizer(models.WordLevel({"<s>": 0, "a": 1, "<end>": 2}))
     saved = PreTrainedTokenizerFast(
         tokenizer_object=own, eos_token="<end>", bos_token="<s>"
@@ -41,12 +39,12 @@ def test_special_tokens_and_chat_template_come_along(tmp_path: Path) -> None:
     assert loaded.chat_template == saved.chat_template
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="has no tokenizer"):
         load_tokenizer(str(tmp_path))
 
 
-def test_auto_tokenizer_is_not_what_decides(tmp_path: Path) -> None:
+def test_auto_tokenizer_is_not_what_decides(tmp_path):
     """Should this fail one day, the detour around AutoTokenizer may go."""
     words = ["<eos>", "3", " ", "<unk>"]
     own = Tokenizer(

@@ -20,6 +20,6 @@ from trainer.errors import explain
         (KeyError("wo"), "KeyError"),
     ],
 )
-def test_failures_are_sentences(error: Exception, sentence: str) -> None:
+def test_failures_are_sentences(error, sentence):
     assert sentence in explain(error)
     assert "\n" not in explain(error)

@@ -25,7 +25,7 @@ def fake() -> FakeServer:
 
 
 @pytest.fixture
-def server(fake: FakeServer) -> Iterator[Server]:
+def server(fake) -> Iterator[Server]:
     with serve(fake) as address:
         yield address
 
@@ -84,9 +84,7 @@ def steps_of(fake: FakeServer) -> dict[int, dict[str, float | None]]:
     return {e.step: e.metrics for e in fake.events if isinstance(e, StepFinished)}
 
 
-def test_all_of_every_step_is_reported(
-    model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
-) -> None:
+def test_all_of_every_step_is_reported(model_folder, tmp_path, fake, server):
     trainer = make(model_folder, tmp_path, eval_strategy="steps", eval_steps=2)
     kept: dict[int, dict[str, list[Any]]] = {}
     theirs = trainer._generate_and_score_completions
@@ -145,8 +143,8 @@ def test_all_of_every_step_is_reported(
 
 
 def test_a_metric_of_a_step_is_not_the_mean_that_trl_logs(
-    model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
-) -> None:
+    model_folder, tmp_path, fake, server
+):
     options = {"max_steps": 4, "logging_steps": 4, "gradient_accumulation_steps": 2}
     trainer = make(model_folder, tmp_path, beta=0.1, num_iterations=2, **options)
     kept: dict[int, dict[str, list[float]]] = {}
@@ -189,9 +187,7 @@ class Keeping:
         self._kept[state.global_step] = {name: list(values) for name, values in lists}
 
 
-def test_watching_changes_no_weight(
-    model_folder: Path, tmp_path: Path, server: Server
-) -> None:
+def test_watching_changes_no_weight(model_folder, tmp_path, server):
     alone = make(model_folder, tmp_path / "a")
     alone.train()
     watched = make(model_folder, tmp_path / "b")
@@ -205,12 +201,8 @@ def test_watching_changes_no_weight(
 
 @pytest.mark.parametrize("lacks", ["_logs", "_calculate_rewards", "_metrics"])
 def test_a_trl_that_keeps_less_is_reported_as_far_as_it_goes(
-    model_folder: Path,
-    tmp_path: Path,
-    fake: FakeServer,
-    server: Server,
-    lacks: str,
-) -> None:
+    model_folder, tmp_path, fake, server, lacks
+):
     trainer = make(model_folder, tmp_path)
 
     watch(Without(trainer, lacks), server=server)
@@ -237,13 +229,8 @@ class Without:
 
 
 def test_an_error_of_the_watcher_never_reaches_the_training(
-    model_folder: Path,
-    tmp_path: Path,
-    fake: FakeServer,
-    server: Server,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    model_folder, tmp_path, fake, server, monkeypatch, caplog
+):
     from trainer.client import trl
 
     def fails(*_: Any) -> None:
@@ -260,9 +247,7 @@ def test_an_error_of_the_watcher_never_reaches_the_training(
     assert [r.levelname for r in caplog.records if r.name == "cohort"][:1] == ["ERROR"]
 
 
-def test_a_resumed_training_is_the_same_run(
-    model_folder: Path, tmp_path: Path, fake: FakeServer, server: Server
-) -> None:
+def test_a_resumed_training_is_the_same_run(model_folder, tmp_path, fake, server):
     first = make(
         model_folder, tmp_path, max_steps=2, save_strategy="steps", save_steps=1
     )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import Team
 from tests.client.api.processes import Cohort
 from tests.dashboard.completions.factories import make_recipe
 from tests.faults.tiny import RECIPE, save_model
@@ -31,15 +29,15 @@ SETTINGS = {
 
 
 @pytest.fixture
-def worker(app_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker]:
+def worker(app_environment, tmp_path) -> Iterator[Worker]:
     process = Worker("cli", env=app_environment, log=tmp_path / "worker.log")
     yield process
     process.terminate()
 
 
 def test_a_run_is_launched_watched_and_shown(
-    live_app: str, token: str, team: Team, worker: Worker, rows: Path, tmp_path: Path
-) -> None:
+    live_app, token, team, worker, rows, tmp_path
+):
     cohort = Cohort(live_app, token, tmp_path)
     make_recipe(team, rules=RECIPE["rules"])
     save_model(tmp_path / "model")

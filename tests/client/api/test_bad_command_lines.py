@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import os
 import time
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.runs.models import Run
 from tests.inputs.test_command_lines import BROKEN, CONTENTS, LONG, PLACES, file_of
@@ -103,7 +101,7 @@ REFUSABLE = [
 
 
 @pytest.fixture
-def unreachable_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def unreachable_server(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("COHORT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("COHORT_TOKEN", "x" * 40)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -124,8 +122,8 @@ def run(
 
 
 def test_an_invalid_command_line_is_refused_without_a_request(
-    unreachable_server: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+    unreachable_server, capsys
+):
     wrong = {}
     for arguments in INVALID:
         code, message = run(arguments, capsys)
@@ -136,9 +134,7 @@ def test_an_invalid_command_line_is_refused_without_a_request(
     assert wrong == {}
 
 
-def test_an_invalid_file_is_named(
-    unreachable_server: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_file_is_named(unreachable_server, tmp_path, capsys):
     """Files that can be sent are validated by the server."""
     wrong = {}
     for number, kind in enumerate([*PLACES, *CONTENTS]):
@@ -162,13 +158,8 @@ def test_an_invalid_file_is_named(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_refused_command_prints_an_error_and_creates_nothing(
-    live_app: str,
-    token: str,
-    rows: Path,
-    team: Team,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    live_app, token, rows, team, monkeypatch, capsys
+):
     from tests.dashboard.completions.factories import make_run
 
     monkeypatch.setenv("COHORT_URL", live_app)

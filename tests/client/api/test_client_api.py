@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import csv
 import tarfile
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.completions.factories import make_recipe
@@ -24,9 +21,7 @@ from trainer.events import Evaluated
 COUNTDOWN = {"name": "equation", "kind": "countdown", "weight": 1.0}
 
 
-def test_push_makes_versions_and_launch_starts_a_run_on_one(
-    client: Client, team: Team, rows: Path
-) -> None:
+def test_push_makes_versions_and_launch_starts_a_run_on_one(client, team, rows):
     recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
     sent: list[tuple[int, int | None]] = []
 
@@ -75,12 +70,8 @@ def test_push_makes_versions_and_launch_starts_a_run_on_one(
 
 
 def test_a_run_is_listed_watched_and_read(
-    client: Client,
-    live_app: str,
-    charlie: User,
-    open_external: Callable[..., Run],
-    tmp_path: Path,
-) -> None:
+    client, live_app, charlie, open_external, tmp_path
+):
     shown, other = open_external(name="run 1"), open_external(name="run 2")
     log = LogBuilder().stepped(1)
     send(shown, log)
@@ -135,9 +126,7 @@ def test_a_run_is_listed_watched_and_read(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_model_of_a_checkpoint_is_downloaded(
-    client: Client, team: Team, tmp_path: Path
-) -> None:
+def test_the_model_of_a_checkpoint_is_downloaded(client, team, tmp_path):
     saving = Saving(queue_run(team))
     saving.start()
     saved = saving.save(score=0.5)

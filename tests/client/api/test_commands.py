@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import Team
-from dashboard.runs.models import Run
 from tests.client.api.processes import Cohort
 from tests.client.api.test_client_api import COUNTDOWN
 from tests.dashboard.completions.factories import make_recipe
@@ -21,13 +17,11 @@ from trainer.client.commands import COLUMNS
 
 
 @pytest.fixture
-def cohort(live_app: str, token: str, tmp_path: Path) -> Cohort:
+def cohort(live_app, token, tmp_path) -> Cohort:
     return Cohort(live_app, token, tmp_path)
 
 
-def test_a_file_is_pushed_and_a_run_on_it_is_launched_and_cancelled(
-    cohort: Cohort, team: Team, rows: Path
-) -> None:
+def test_a_file_is_pushed_and_a_run_on_it_is_launched_and_cancelled(cohort, team, rows):
     recipe = make_recipe(team, rules=[COUNTDOWN]).recipe.name
 
     pushed = cohort("datasets", "push", rows, "--name", "adding")
@@ -66,9 +60,7 @@ def test_a_file_is_pushed_and_a_run_on_it_is_launched_and_cancelled(
     assert not any(cohort.token in p.stdout + p.stderr for p in processes)
 
 
-def test_a_run_is_watched_shown_and_exported(
-    cohort: Cohort, open_external: Callable[..., Run], tmp_path: Path
-) -> None:
+def test_a_run_is_watched_shown_and_exported(cohort, open_external, tmp_path):
     shown = open_external()
     log = LogBuilder().stepped(1)
     send(shown, log)
@@ -103,7 +95,7 @@ def test_a_run_is_watched_shown_and_exported(
     assert "failed" in runs.stdout.splitlines()[1]
 
 
-def test_an_error_names_the_invalid_value(cohort: Cohort, tmp_path: Path) -> None:
+def test_an_error_names_the_invalid_value(cohort, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"question": "1", "answer": "1"}\n{"question": \n')
 
@@ -129,8 +121,8 @@ def test_an_error_names_the_invalid_value(cohort: Cohort, tmp_path: Path) -> Non
 
 
 def test_ctrl_c_and_a_closed_pipe_end_a_command_without_a_traceback(
-    cohort: Cohort, open_external: Callable[..., Run]
-) -> None:
+    cohort, open_external
+):
     shown = open_external()
     send(shown, LogBuilder().stepped(1))
 

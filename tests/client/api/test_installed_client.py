@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import User
 from tests.dashboard.api.asking import make_token
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -36,7 +35,7 @@ run.pause(1)
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path) -> Path:
     """The bin folder of a virtual environment with only the client."""
     copy = shutil.copytree(CLIENT, tmp_path / "client")
     venv.create(tmp_path / "env", with_pip=False)
@@ -62,9 +61,7 @@ def call(*command: Any, stdin: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_needs_only_the_standard_library(
-    installed: Path, live_app: str, alice: User
-) -> None:
+def test_it_needs_only_the_standard_library(installed, live_app, alice):
     imported = call(installed / "python", "-c", IMPORT_ALL)
     token = make_token(alice, "read")
     login = call(installed / "cohort", "login", live_app, stdin=f"{token}\n")
@@ -79,7 +76,7 @@ def test_it_needs_only_the_standard_library(
     assert "dr-grpo" in keys, presets.stderr
 
 
-def test_type_checkers_see_its_types(installed: Path, tmp_path: Path) -> None:
+def test_type_checkers_see_its_types(installed, tmp_path):
     (tmp_path / "mine.py").write_text(USER)
 
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file="]

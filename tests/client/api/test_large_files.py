@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer.client import Client, Refused, Unreachable
+from trainer.client import Refused, Unreachable
 from trainer.client.api import datasets
 from trainer.client.http import Server
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch) -> None:
     monkeypatch.setattr(datasets, "PART_BYTES", 300)
 
 
-def test_a_push_resumes_after_a_lost_response(
-    client: Client, rows: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_resumes_after_a_lost_response(client, rows, monkeypatch):
     size = rows.stat().st_size
     sent: list[tuple[int, int | None]] = []
     real = Server.send
@@ -46,9 +43,7 @@ def test_a_push_resumes_after_a_lost_response(
     assert client.datasets.push(rows, dataset="sums").number == 2
 
 
-def test_an_invalid_row_is_reported_with_its_line(
-    client: Client, rows: Path, tmp_path: Path
-) -> None:
+def test_an_invalid_row_is_reported_with_its_line(client, rows, tmp_path):
     packed = tmp_path / "sums.jsonl.gz"
     packed.write_bytes(gzip.compress(rows.read_bytes() + b'{"question": 1\n'))
 

@@ -6,7 +6,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
@@ -61,7 +60,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_watch_starts_at_the_latest_step() -> None:
+def test_watch_starts_at_the_latest_step():
     polls = [run("running", 1), run("running", 1), points(_1=0.1)]
     end = [run("finished", 4), points(_1=0.1, _4=0.4), (200, {}, ME)]
     with Scripted(*polls, *end) as server:
@@ -74,7 +73,7 @@ def test_watch_starts_at_the_latest_step() -> None:
     assert seen.endswith(f"4 of 4. {server.url}/lab/runs/7/\r\n")
 
 
-def test_an_upload_shows_a_progress_line_and_clears_it(tmp_path: Path) -> None:
+def test_an_upload_shows_a_progress_line_and_clears_it(tmp_path):
     file = tmp_path / "sums.jsonl"
     file.write_bytes(b"{}\n" * 100_000)
     begun = {"id": 9, "num_received": 100_000, "is_whole": False}

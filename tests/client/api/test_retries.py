@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ from trainer.client.api import connection as module
 
 
 @pytest.fixture(autouse=True)
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def waits(monkeypatch) -> list[float]:
     """Seconds of each wait, without waiting."""
     seconds: list[float] = []
     monkeypatch.setattr(module.time, "sleep", seconds.append)
@@ -24,9 +23,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 NO_RECIPES = (200, {}, {"items": [], "next_cursor": None, "total": 0})
 
 
-def test_it_waits_for_retry_after_else_backs_off(
-    waits: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_waits_for_retry_after_else_backs_off(waits, caplog):
     busy = (429, {"Retry-After": "7"}, {"detail": "Too many."})
     with Scripted(busy, (503, {}, b"away"), NO_RECIPES) as server:
         assert [*server.client().iterate("/recipes")] == []
@@ -37,11 +34,7 @@ def test_it_waits_for_retry_after_else_backs_off(
     assert "7 s" in caplog.text
 
 
-def test_an_unreachable_server_is_retried_and_named(
-    waits: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unreachable_server_is_retried_and_named(waits, monkeypatch, capsys):
     monkeypatch.setenv("COHORT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("COHORT_TOKEN", "t")
 
@@ -54,7 +47,7 @@ def test_an_unreachable_server_is_retried_and_named(
     assert "Connection refused" in output.err
 
 
-def test_it_gives_up_when_retry_after_is_too_long(waits: list[float]) -> None:
+def test_it_gives_up_when_retry_after_is_too_long(waits):
     busy = (429, {"Retry-After": "3000"}, {"detail": "Too many."})
     with Scripted(busy) as server, pytest.raises(Unreachable, match="Too many"):
         list(server.client().iterate("/recipes"))
@@ -62,7 +55,7 @@ def test_it_gives_up_when_retry_after_is_too_long(waits: list[float]) -> None:
     assert waits == []
 
 
-def test_a_refused_request_is_not_repeated(waits: list[float]) -> None:
+def test_a_refused_request_is_not_repeated(waits):
     none = (404, {}, {"detail": "No such run."})
     with Scripted(none) as server, pytest.raises(Refused, match=r"Run 7") as refused:
         server.client().runs.get(7)
@@ -71,7 +64,7 @@ def test_a_refused_request_is_not_repeated(waits: list[float]) -> None:
     assert waits == []
 
 
-def test_a_repeated_post_has_the_same_idempotency_key(tmp_path: Path) -> None:
+def test_a_repeated_post_has_the_same_idempotency_key(tmp_path):
     file = tmp_path / "sums.jsonl"
     file.write_bytes(b'{"prompt": "1"}\n')
     begun = {"id": 9, "num_received": 0, "is_whole": False}
@@ -95,7 +88,7 @@ def test_a_repeated_post_has_the_same_idempotency_key(tmp_path: Path) -> None:
     assert json.loads(bodies[5])["columns"] == ["x", "y"]
 
 
-def test_a_failed_import_raises_with_a_remedy(tmp_path: Path) -> None:
+def test_a_failed_import_raises_with_a_remedy(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"{}\n")
     begun = {"id": 9, "num_received": 3, "is_whole": False}
@@ -105,7 +98,7 @@ def test_a_failed_import_raises_with_a_remedy(tmp_path: Path) -> None:
         server.client().datasets.push(file)
 
 
-def test_an_empty_file_is_not_sent(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_sent(tmp_path):
     (tmp_path / "a.jsonl").touch()
 
     with Scripted() as server, pytest.raises(ValueError, match=r"a\.jsonl"):
@@ -114,7 +107,7 @@ def test_an_empty_file_is_not_sent(tmp_path: Path) -> None:
     assert server.requests == []
 
 
-def test_an_incomplete_download_is_retried_and_never_kept(tmp_path: Path) -> None:
+def test_an_incomplete_download_is_retried_and_never_kept(tmp_path):
     run = run_tree()
     half = (200, {"Content-Length": "9"}, b"step\n")
     with Scripted((200, {}, run), half, (200, {}, b"step\n1\n")) as server:
@@ -126,7 +119,7 @@ def test_an_incomplete_download_is_retried_and_never_kept(tmp_path: Path) -> Non
     assert (tmp_path / "a.csv").read_text() == "step\n1\n"
 
 
-def test_a_server_that_is_not_cohort_is_reported() -> None:
+def test_a_server_that_is_not_cohort_is_reported():
     for response, fragment in [
         ((200, {}, b"<html>"), "JSON"),
         ((301, {"Location": "https://there/"}, b""), "https://there/"),

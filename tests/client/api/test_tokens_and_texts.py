@@ -12,7 +12,7 @@ from trainer.client.__main__ import main
 from trainer.client.http import Server, find_server, save_login
 
 
-def test_a_token_goes_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_goes_to_no_other_server(monkeypatch):
     save_login(Server("https://cohort.example.org", "cohort_secret"))
     monkeypatch.setenv("COHORT_URL", "https://elsewhere.example.org")
 
@@ -22,9 +22,7 @@ def test_a_token_goes_to_no_other_server(monkeypatch: pytest.MonkeyPatch) -> Non
     assert find_server().token == "cohort_secret"
 
 
-def test_a_token_is_never_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_is_never_printed(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("cohort_s\x07ecret\n"))
     codes = [main(["login", "http://127.0.0.1:9"])]
     monkeypatch.setattr(sys, "stdin", io.StringIO("cohort_other\n"))
@@ -37,9 +35,7 @@ def test_a_token_is_never_printed(
         assert "secret" not in repr([server.client(), server.client().server])
 
 
-def test_control_characters_of_a_server_are_escaped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_of_a_server_are_escaped(monkeypatch, capsys):
     title = {"key": "a\x1b[2J", "title": "b\nc"}
     with Scripted((200, {}, {"presets": [title]})) as server:
         monkeypatch.setenv("COHORT_URL", server.url)

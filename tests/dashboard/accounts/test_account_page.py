@@ -2,15 +2,13 @@ from __future__ import annotations
 
 from django.test import Client
 
-from dashboard.accounts.models import User
-
 
 def _post(client: Client, **form: str) -> tuple[int, str]:
     response = client.post("/account/", form)
     return response.status_code, response.text
 
 
-def test_ones_name_can_be_changed(alice_client: Client, alice: User) -> None:
+def test_ones_name_can_be_changed(alice_client, alice):
     status, _ = _post(alice_client, form="profile", display_name="Alice L.")
 
     alice.refresh_from_db()
@@ -18,9 +16,7 @@ def test_ones_name_can_be_changed(alice_client: Client, alice: User) -> None:
     assert str(alice) == "Alice L."
 
 
-def test_a_first_password_can_be_set_and_keeps_the_session(
-    alice_client: Client, alice: User
-) -> None:
+def test_a_first_password_can_be_set_and_keeps_the_session(alice_client, alice):
     alice.set_unusable_password()
     alice.save()
     alice_client.force_login(alice)
@@ -36,9 +32,7 @@ def test_a_first_password_can_be_set_and_keeps_the_session(
     assert alice_client.get("/account/").status_code == 200
 
 
-def test_a_weak_password_is_refused_with_the_reason(
-    alice_client: Client, alice: User
-) -> None:
+def test_a_weak_password_is_refused_with_the_reason(alice_client, alice):
     alice.set_unusable_password()
     alice.save()
     alice_client.force_login(alice)
@@ -54,7 +48,7 @@ def test_a_weak_password_is_refused_with_the_reason(
     assert "too short" in page
 
 
-def test_the_old_password_is_required(alice_client: Client, alice: User) -> None:
+def test_the_old_password_is_required(alice_client, alice):
     alice.set_password("the first one of mine")
     alice.save()
     alice_client.force_login(alice)

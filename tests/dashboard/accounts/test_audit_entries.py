@@ -12,7 +12,7 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from dashboard import celery
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.accounts.request_context import (
     RequestContext,
     RequestContextMiddleware,
@@ -34,7 +34,7 @@ STEPS = {"for_steps": "3"}
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
 
-def test_an_action_on_a_page_records_the_browser(alice: User, team: Team) -> None:
+def test_an_action_on_a_page_records_the_browser(alice, team):
     run = make_run(team, state="paused", finished_at=None)
     client = PageClient(REMOTE_ADDR="192.0.2.7", HTTP_USER_AGENT=FIREFOX)
     client.force_login(alice)
@@ -46,7 +46,7 @@ def test_an_action_on_a_page_records_the_browser(alice: User, team: Team) -> Non
     assert (entry.agent, entry.program) == ("Firefox 128 on Linux", "")
 
 
-def test_nothing_of_a_request_is_left_in_its_thread() -> None:
+def test_nothing_of_a_request_is_left_in_its_thread():
     def view(_: HttpRequest) -> HttpResponse:
         return HttpResponse(current_context().agent)
 
@@ -58,7 +58,7 @@ def test_nothing_of_a_request_is_left_in_its_thread() -> None:
     assert (response.text, current_context().agent) == ("curl/8.5.0", "")
 
 
-def test_locking_several_runs_writes_an_entry_each(alice: User, team: Team) -> None:
+def test_locking_several_runs_writes_an_entry_each(alice, team):
     runs = [make_run(team), make_run(team)]
     client = PageClient(REMOTE_ADDR="::ffff:192.0.2.7")
     client.force_login(alice)
@@ -72,7 +72,7 @@ def test_locking_several_runs_writes_an_entry_each(alice: User, team: Team) -> N
     assert {entry.address for entry in found} == {"192.0.2.7"}
 
 
-def test_an_act_of_no_browser_has_no_address(alice: User, team: Team) -> None:
+def test_an_act_of_no_browser_has_no_address(alice, team):
     client = PageClient(REMOTE_ADDR="")  # a unix socket's
     client.force_login(alice)
 
@@ -83,7 +83,7 @@ def test_an_act_of_no_browser_has_no_address(alice: User, team: Team) -> None:
     assert AuditEntry.objects.get(verb="alert_rule.created").address is None
 
 
-def test_an_action_of_a_task_records_the_task(team: Team) -> None:
+def test_an_action_of_a_task_records_the_task(team):
     run = make_run(team)
     old = timezone.now() - KEPT - timedelta(days=1)
     Run.objects.filter(pk=run.pk).update(trashed_at=old)
@@ -97,15 +97,13 @@ def test_an_action_of_a_task_records_the_task(team: Team) -> None:
     assert current_context().program != "jobs.clean"
 
 
-def test_an_action_of_a_command_records_the_command(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_action_of_a_command_records_the_command(team, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/srv/cohort/manage.py", "up", "--port=1"])
 
     assert record(team, None, "team.created", team).program == "manage.py up"
 
 
-def test_a_browsers_name_is_short() -> None:
+def test_a_browsers_name_is_short():
     for agent, short in [
         (FIREFOX, "Firefox 128 on Linux"),
         (
@@ -128,7 +126,7 @@ def test_a_browsers_name_is_short() -> None:
 
 
 @pytest.fixture
-def entry(team: Team, alice: User) -> AuditEntry:
+def entry(team, alice) -> AuditEntry:
     with acting_in(RequestContext(address="192.0.2.7", agent="Firefox 128 on Linux")):
         return record(team, alice, "run.launched", make_run(team), name="calm-otter")
 
@@ -143,7 +141,7 @@ def entry(team: Team, alice: User) -> AuditEntry:
         "DELETE FROM accounts_auditentry",
     ],
 )
-def test_the_database_itself_refuses_a_change(entry: AuditEntry, change: str) -> None:
+def test_the_database_itself_refuses_a_change(entry, change):
     before = AuditEntry.objects.values().get()
 
     with (
@@ -156,7 +154,7 @@ def test_the_database_itself_refuses_a_change(entry: AuditEntry, change: str) ->
     assert AuditEntry.objects.values().get() == before
 
 
-def test_neither_goes_with_its_person_nor_with_its_team(entry: AuditEntry) -> None:
+def test_neither_goes_with_its_person_nor_with_its_team(entry):
     assert entry.actor is not None
     for owner in (entry.actor, entry.team):
         with pytest.raises(IntegrityError), transaction.atomic():
@@ -165,9 +163,7 @@ def test_neither_goes_with_its_person_nor_with_its_team(entry: AuditEntry) -> No
     assert AuditEntry.objects.filter(pk=entry.pk, actor=entry.actor).exists()
 
 
-def test_entries_stay_when_a_person_is_erased(
-    entry: AuditEntry, alice: User, bob: User
-) -> None:
+def test_entries_stay_when_a_person_is_erased(entry, alice, bob):
     alice.email = "alice@example.org"
     alice.save()
     team = entry.team
@@ -190,9 +186,7 @@ def test_entries_stay_when_a_person_is_erased(
     alice.delete()  # nothing stands in its way now
 
 
-def test_a_team_may_be_erased_and_no_other_with_it(
-    entry: AuditEntry, charlie: User
-) -> None:
+def test_a_team_may_be_erased_and_no_other_with_it(entry, charlie):
     others = charlie.teams.get()
     kept = record(others, charlie, "team.created", others)
 
@@ -211,9 +205,7 @@ def test_a_team_may_be_erased_and_no_other_with_it(
         ("team 0", "DELETE FROM accounts_auditentry"),
     ],
 )
-def test_erasing_lets_through_nothing_else(
-    entry: AuditEntry, allowed: str, change: str
-) -> None:
+def test_erasing_lets_through_nothing_else(entry, allowed, change):
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('cohort.erasing', %s, true)", [allowed])
 

@@ -11,8 +11,6 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.core import mail
 from django.core.mail import EmailMessage
-from django.test import Client
-from pytest_django import Settings
 
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import AuditEntry, User
@@ -22,7 +20,7 @@ PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
-def with_mail(settings: Settings) -> None:
+def with_mail(settings) -> None:
     settings.MAIL_IS_SET_UP = True
 
 
@@ -33,7 +31,7 @@ def link_in(message: EmailMessage) -> str:
 
 
 @pytest.mark.usefixtures("with_mail")
-def test_new_users_must_verify_their_address(alice: User) -> None:
+def test_new_users_must_verify_their_address(alice) -> None:
     token = invite(by=alice.memberships.get(), role="viewer")[1]
     form = {"username": "dora", "email": "dora@example.org"}
     passwords = {"password1": PASSWORD, "password2": PASSWORD}
@@ -50,7 +48,7 @@ def test_new_users_must_verify_their_address(alice: User) -> None:
 
 
 @pytest.mark.usefixtures("with_mail")
-def test_a_reset_link_works_once(alice: User, alice_client: Client) -> None:
+def test_a_reset_link_works_once(alice, alice_client) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
     client = PageClient()
 
@@ -68,7 +66,7 @@ def test_a_reset_link_works_once(alice: User, alice_client: Client) -> None:
 
 
 @pytest.mark.usefixtures("with_mail")
-def test_a_reset_does_not_reveal_accounts(alice: User) -> None:
+def test_a_reset_does_not_reveal_accounts(alice) -> None:
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
     answers = {
@@ -83,8 +81,8 @@ def test_a_reset_does_not_reveal_accounts(alice: User) -> None:
 
 
 def test_without_a_mail_server_nothing_is_sent_and_the_pages_say_so(
-    alice: User, alice_client: Client
-) -> None:
+    alice, alice_client
+):
     User.objects.filter(pk=alice.pk).update(email="alice@example.org")
 
     reset = PageClient().get("/account/password/reset/").text
@@ -98,7 +96,7 @@ def test_without_a_mail_server_nothing_is_sent_and_the_pages_say_so(
 
 @pytest.mark.usefixtures("with_mail")
 def test_an_address_is_added_and_counts_once_it_is_verified(
-    alice: User, alice_client: Client
+    alice, alice_client
 ) -> None:
     alice.set_unusable_password()
     alice.save()

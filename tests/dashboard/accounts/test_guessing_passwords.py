@@ -20,7 +20,7 @@ REDIS_URL = settings.REDIS_URL
 
 
 @pytest.fixture(autouse=True)
-def nothing_was_tried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_was_tried(monkeypatch) -> Iterator[None]:
     """And few tries are many, since to look at a password takes long on purpose."""
     monkeypatch.setattr(throttling, "MAX_OF_DEVICE", 2)
     monkeypatch.setattr(throttling, "MAX_OF_PAIR", 2)
@@ -38,7 +38,7 @@ def forget() -> None:
 
 
 @pytest.fixture
-def with_password(alice: User) -> User:
+def with_password(alice) -> User:
     alice.set_password(PASSWORD)
     alice.save()
     return alice
@@ -66,7 +66,7 @@ def guess_from_everywhere(username: str = "alice") -> None:
 
 
 @pytest.fixture
-def known(with_password: User) -> Client:
+def known(with_password) -> Client:
     """A browser that alice has signed in from, and out of."""
     client = PageClient()
     assert sign_in("alice", PASSWORD, client=client) == 302
@@ -74,20 +74,20 @@ def known(with_password: User) -> Client:
     return client
 
 
-def test_after_several_wrong_passwords_even_the_right_one_waits(with_password: User):
+def test_after_several_wrong_passwords_even_the_right_one_waits(with_password):
     guess_from_everywhere()
 
     assert sign_in("ALICE", PASSWORD, "198.51.100.7") == 429
 
 
-def test_guesses_from_one_address_do_not_lock_out_others(with_password: User):
+def test_guesses_from_one_address_do_not_lock_out_others(with_password):
     found = [sign_in("alice", "wrong") for _ in range(throttling.MAX_OF_PAIR + 2)]
 
     assert found == [422, 422, 429, 429]
     assert sign_in("alice", PASSWORD, "198.51.100.7") == 302
 
 
-def test_guesses_do_not_lock_out_a_known_browser(with_password: User, known: Client):
+def test_guesses_do_not_lock_out_a_known_browser(with_password, known):
     guess_from_everywhere()
     for n in range(throttling.MAX_OF_ADDRESS):
         sign_in(f"name {n}", "wrong", "203.0.113.9")
@@ -96,7 +96,7 @@ def test_guesses_do_not_lock_out_a_known_browser(with_password: User, known: Cli
     assert sign_in("alice", PASSWORD, "203.0.113.9", known) == 302
 
 
-def test_a_link_makes_a_browser_known_too(with_password: User):
+def test_a_link_makes_a_browser_known_too(with_password):
     client = PageClient()
     client.post(f"/sign-in/{create_sign_in_link(with_password)}/")
     client.post("/sign-out/")
@@ -105,9 +105,7 @@ def test_a_link_makes_a_browser_known_too(with_password: User):
     assert sign_in("alice", PASSWORD, client=client) == 302
 
 
-def test_a_known_browser_guesses_no_more_than_another(
-    with_password: User, known: Client
-):
+def test_a_known_browser_guesses_no_more_than_another(with_password, known):
     found = [sign_in("alice", "wrong", client=known) for _ in range(3)]
 
     assert found == [422, 422, 429]
@@ -115,7 +113,7 @@ def test_a_known_browser_guesses_no_more_than_another(
 
 
 @pytest.mark.parametrize("name", ["bob", "ALICE"])
-def test_a_browser_is_known_only_for_its_user(known: Client, name: str):
+def test_a_browser_is_known_only_for_its_user(known, name):
     """ALICE may be another person, who may register any number of browsers."""
     User.objects.create_user(name, password=PASSWORD)
     client = PageClient()
@@ -126,14 +124,14 @@ def test_a_browser_is_known_only_for_its_user(known: Client, name: str):
     assert sign_in("alice", PASSWORD, client=client) == 429
 
 
-def test_an_unsigned_cookie_is_ignored(known: Client):
+def test_an_unsigned_cookie_is_ignored(known):
     known.cookies[DEVICE_COOKIE] = f"{known.cookies[DEVICE_COOKIE].value}x"
     guess_from_everywhere()
 
     assert sign_in("alice", PASSWORD, client=known) == 429
 
 
-def test_the_device_cookie_is_http_only(with_password: User):
+def test_the_device_cookie_is_http_only(with_password):
     client = PageClient()
     sign_in("alice", PASSWORD, client=client)
     cookie = client.cookies[DEVICE_COOKIE]
@@ -143,14 +141,14 @@ def test_the_device_cookie_is_http_only(with_password: User):
 
 
 @pytest.mark.parametrize("spelling", [" alice", "alice\n", "\uff41lice", "A\uff2cice"])
-def test_spellings_of_a_username_share_a_count(with_password: User, spelling: str):
+def test_spellings_of_a_username_share_a_count(with_password, spelling):
     """Spellings that the form treats as equal must share a limit."""
     guess_from_everywhere()
 
     assert sign_in(spelling, PASSWORD, "198.51.100.7") == 429
 
 
-def test_addresses_of_one_network_count_as_one(with_password: User):
+def test_addresses_of_one_network_count_as_one(with_password):
     """A household has 2^64 of IPv6, and may take another for each try."""
     for n in range(throttling.MAX_OF_ADDRESS):
         assert sign_in(f"name {n}", "wrong", f"2001:db8:0:7::{n:x}") == 422
@@ -159,7 +157,7 @@ def test_addresses_of_one_network_count_as_one(with_password: User):
     assert sign_in("alice", PASSWORD, "2001:db8:0:8::1") == 302
 
 
-def test_a_blocked_sign_in_shows_the_wait_and_an_alternative(db: None):
+def test_a_blocked_sign_in_shows_the_wait_and_an_alternative(db):
     for _ in range(throttling.MAX_OF_PAIR):
         sign_in("nobody", "wrong")
 
@@ -171,7 +169,7 @@ def test_a_blocked_sign_in_shows_the_wait_and_an_alternative(db: None):
     assert "15 minutes" in page.text
 
 
-def test_one_address_cannot_try_many_usernames(with_password: User):
+def test_one_address_cannot_try_many_usernames(with_password):
     for n in range(throttling.MAX_OF_ADDRESS):
         assert sign_in(f"name {n}", "Summer2026!") == 422
 
@@ -179,7 +177,7 @@ def test_one_address_cannot_try_many_usernames(with_password: User):
     assert sign_in("alice", PASSWORD, "198.51.100.7") == 302
 
 
-def test_the_right_password_resets_the_count(with_password: User):
+def test_the_right_password_resets_the_count(with_password):
     for _ in range(2):
         for _ in range(throttling.MAX_OF_PAIR - 1):
             assert sign_in("alice", "wrong") == 422
@@ -187,16 +185,14 @@ def test_the_right_password_resets_the_count(with_password: User):
         assert sign_in("alice", PASSWORD) == 302
 
 
-def test_without_redis_people_still_sign_in(
-    with_password: User, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_redis_people_still_sign_in(with_password, monkeypatch):
     nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
     monkeypatch.setattr(throttling, "redis_client", lambda: nowhere)
 
     assert sign_in("alice", PASSWORD) == 302
 
 
-def test_a_try_that_is_forgiven_after_its_window_begins_a_new_one() -> None:
+def test_a_try_that_is_forgiven_after_its_window_begins_a_new_one():
     client = throttling.redis_client()
     client.decr("cohort:sign-in:a test")
 
@@ -207,9 +203,7 @@ def test_a_try_that_is_forgiven_after_its_window_begins_a_new_one() -> None:
 
 
 @pytest.mark.parametrize("by_link", [False, True])
-def test_a_session_from_before_is_worth_nothing_after(
-    with_password: User, by_link: bool
-):
+def test_a_session_from_before_is_worth_nothing_after(with_password, by_link):
     """Someone may have planted its key in this browser."""
     client = PageClient()
     session = client.session
@@ -231,7 +225,7 @@ def test_a_session_from_before_is_worth_nothing_after(
     assert attacker.get("/").headers["Location"].startswith("/sign-in/")
 
 
-def test_a_signed_out_session_cannot_be_used_again(with_password: User):
+def test_a_signed_out_session_cannot_be_used_again(with_password):
     client = PageClient()
     client.post("/sign-in/", {"username": "alice", "password": PASSWORD})
     kept = client.cookies[settings.SESSION_COOKIE_NAME].value

@@ -8,9 +8,7 @@ from datetime import timedelta
 import pytest
 from django.core import mail
 from django.db import connections
-from django.test import Client
 from django.utils import timezone
-from pytest_django import DjangoDbBlocker, Settings
 
 from dashboard.accounts import members
 from dashboard.accounts.members import accept, invite
@@ -32,7 +30,7 @@ def make(alice: User, role: str = "member", **more: str) -> str:
     return invite(by=alice.memberships.get(), role=role, **more)[1]
 
 
-def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
+def test_an_admin_gets_the_link_once(alice_client):
     page = alice_client.post("/alpha/settings/invite", {"role": "viewer", "email": ""})
 
     link = re.search(r"http://testserver(/invitation/[\w-]+/)", page.text)
@@ -44,7 +42,7 @@ def test_an_admin_gets_the_link_once(alice_client: Client) -> None:
     assert "no-store" in page["Cache-Control"]
 
 
-def test_a_new_person_signs_up_and_joins(alice: User) -> None:
+def test_a_new_person_signs_up_and_joins(alice):
     client, token = PageClient(), make(alice, "member")
 
     answer = client.post(f"/invitation/{token}/", SIGN_UP, follow=True)
@@ -57,7 +55,7 @@ def test_a_new_person_signs_up_and_joins(alice: User) -> None:
     assert list(verbs) == ["invitation.created", "invitation.accepted"]
 
 
-def test_a_weak_password_uses_up_no_invitation(alice: User) -> None:
+def test_a_weak_password_uses_up_no_invitation(alice):
     token = make(alice)
     weak = {**SIGN_UP, "password1": "12345", "password2": "12345"}
 
@@ -69,9 +67,7 @@ def test_a_weak_password_uses_up_no_invitation(alice: User) -> None:
     assert PageClient().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
 
 
-def test_a_signed_in_person_joins(
-    alice: User, charlie: User, charlie_client: Client
-) -> None:
+def test_a_signed_in_person_joins(alice, charlie, charlie_client):
     token = make(alice, "admin")
 
     page = charlie_client.get(f"/invitation/{token}/").text
@@ -81,9 +77,7 @@ def test_a_signed_in_person_joins(
     assert charlie.memberships.get(team__slug="alpha").role == "admin"
 
 
-def test_a_member_does_not_use_up_the_invitation(
-    alice: User, bob: User, bob_client: Client
-) -> None:
+def test_a_member_does_not_use_up_the_invitation(alice, bob, bob_client):
     token = make(alice, "admin")
 
     refused = bob_client.post(f"/invitation/{token}/")
@@ -94,7 +88,7 @@ def test_a_member_does_not_use_up_the_invitation(
     assert PageClient().post(f"/invitation/{token}/", SIGN_UP).status_code == 302
 
 
-def test_a_link_works_once(alice: User, charlie_client: Client) -> None:
+def test_a_link_works_once(alice, charlie_client):
     token = make(alice)
     PageClient().post(f"/invitation/{token}/", SIGN_UP)
 
@@ -104,7 +98,7 @@ def test_a_link_works_once(alice: User, charlie_client: Client) -> None:
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_a_revoked_link_works_no_more(alice: User, alice_client: Client) -> None:
+def test_a_revoked_link_works_no_more(alice, alice_client):
     token = make(alice)
     pk = Invitation.objects.get().pk
 
@@ -115,7 +109,7 @@ def test_a_revoked_link_works_no_more(alice: User, alice_client: Client) -> None
     assert AuditEntry.objects.latest("pk").verb == "invitation.revoked"
 
 
-def test_a_link_ends_after_seven_days(alice: User) -> None:
+def test_a_link_ends_after_seven_days(alice):
     token = make(alice)
     left = Invitation.objects.get().expires_at - timezone.now()
     assert timedelta(days=6, hours=23) < left <= timedelta(days=7)
@@ -125,16 +119,14 @@ def test_a_link_ends_after_seven_days(alice: User) -> None:
     assert PageClient().post(f"/invitation/{token}/", SIGN_UP).status_code == 410
 
 
-def test_owners_cannot_be_invited(alice_client: Client) -> None:
+def test_owners_cannot_be_invited(alice_client):
     refused = alice_client.post("/alpha/settings/invite", {"role": "owner"})
 
     assert refused.status_code == 422
     assert not Invitation.objects.exists()
 
 
-def test_open_invitations_are_limited(
-    alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_invitations_are_limited(alice, monkeypatch):
     monkeypatch.setattr(members, "MAX_OPEN", 2)
     for _ in range(2):
         make(alice)
@@ -145,8 +137,8 @@ def test_open_invitations_are_limited(
 
 
 def test_invitations_a_day_are_limited_including_revoked(
-    alice: User, alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice, alice_client, monkeypatch
+):
     monkeypatch.setattr(members, "MAX_A_DAY", 2)
     form = {"role": "viewer", "email": "somebody@example.org"}
     for _ in range(2):
@@ -164,15 +156,13 @@ def test_invitations_a_day_are_limited_including_revoked(
     assert alice_client.post("/alpha/settings/invite", form).status_code == 200
 
 
-def test_without_a_mail_server_the_page_offers_a_link(alice_client: Client) -> None:
+def test_without_a_mail_server_the_page_offers_a_link(alice_client):
     page = alice_client.get("/alpha/settings/invitations").text
 
     assert "No mail server" in page
 
 
-def test_with_a_mail_server_the_link_is_sent(
-    alice_client: Client, settings: Settings
-) -> None:
+def test_with_a_mail_server_the_link_is_sent(alice_client, settings):
     settings.MAIL_IS_SET_UP = True
 
     form = {"role": "member", "email": "dora@example.org"}
@@ -186,9 +176,7 @@ def test_with_a_mail_server_the_link_is_sent(
     assert PageClient().get(link[1]).status_code == 200
 
 
-def test_a_mail_error_is_shown_with_the_link(
-    alice_client: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mail_error_is_shown_with_the_link(alice_client, settings, monkeypatch):
     settings.MAIL_IS_SET_UP = True
 
     def refuse(*_args: object) -> None:
@@ -203,9 +191,7 @@ def test_a_mail_error_is_shown_with_the_link(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_one_of_two_requests_joins(
-    alice: User, charlie: User, django_db_blocker: DjangoDbBlocker
-) -> None:
+def test_only_one_of_two_requests_joins(alice, charlie, django_db_blocker):
     token = make(alice)
     eve = User.objects.create_user("eve")
     from concurrent.futures import ThreadPoolExecutor

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
-from django.test import Client
 
 from dashboard.accounts.access import RIGHTS
 from dashboard.accounts.members import (
@@ -36,7 +35,7 @@ def entries() -> list[tuple[str, str]]:
     return [(entry.verb, entry.detail["username"]) for entry in found]
 
 
-def test_an_owner_gives_every_role(alice: User, bob: User) -> None:
+def test_an_owner_gives_every_role(alice, bob):
     for role in ("member", "admin", "owner", "viewer"):
         change_role(by=place(alice), of=place(bob), role=role)
 
@@ -46,7 +45,7 @@ def test_an_owner_gives_every_role(alice: User, bob: User) -> None:
     assert (detail["before"], detail["after"]) == ("owner", "viewer")
 
 
-def test_an_unchanged_role_has_no_entry(alice: User, bob: User) -> None:
+def test_an_unchanged_role_has_no_entry(alice, bob):
     change_role(by=place(alice), of=place(bob), role="viewer")
 
     assert entries() == []
@@ -55,9 +54,7 @@ def test_an_unchanged_role_has_no_entry(alice: User, bob: User) -> None:
 @pytest.mark.parametrize(
     ("of", "role"), [("bob", "owner"), ("alice", "member"), ("alice", "admin")]
 )
-def test_an_admin_can_neither_add_nor_remove_owners(
-    of: str, role: str, team: Team, alice: User, bob: User
-) -> None:
+def test_an_admin_can_neither_add_nor_remove_owners(of, role, team, alice, bob):
     admin = join(team, "ann", Role.ADMIN)
     join(team, "otto", Role.OWNER)
 
@@ -66,7 +63,7 @@ def test_an_admin_can_neither_add_nor_remove_owners(
     assert raised.value.code == "members.role_too_low"
 
 
-def test_an_admin_can_remove_all_but_owners(team: Team, alice: User, bob: User) -> None:
+def test_an_admin_can_remove_all_but_owners(team, alice, bob):
     admin = join(team, "ann", Role.ADMIN)
 
     remove_member(by=admin, member=place(bob))
@@ -78,7 +75,7 @@ def test_an_admin_can_remove_all_but_owners(team: Team, alice: User, bob: User) 
     assert entries() == [("member.removed", "bob")]
 
 
-def test_the_last_owner_cannot_leave_or_change_role(team: Team, alice: User) -> None:
+def test_the_last_owner_cannot_leave_or_change_role(team, alice):
     owner = place(alice)
     join(team, "ann", Role.ADMIN)
 
@@ -94,7 +91,7 @@ def test_the_last_owner_cannot_leave_or_change_role(team: Team, alice: User) -> 
     assert place(alice).role == "owner"
 
 
-def test_a_deactivated_owner_does_not_count(team: Team, alice: User) -> None:
+def test_a_deactivated_owner_does_not_count(team, alice):
     gone = join(team, "otto", Role.OWNER)
     User.objects.filter(pk=gone.user_id).update(is_active=False)
 
@@ -103,7 +100,7 @@ def test_a_deactivated_owner_does_not_count(team: Team, alice: User) -> None:
     assert raised.value.code == "members.last_owner"
 
 
-def test_an_owner_leaves_if_another_remains(team: Team, alice: User) -> None:
+def test_an_owner_leaves_if_another_remains(team, alice):
     join(team, "otto", Role.OWNER)
 
     leave(place(alice))
@@ -112,7 +109,7 @@ def test_an_owner_leaves_if_another_remains(team: Team, alice: User) -> None:
     assert entries() == [("member.left", "alice")]
 
 
-def test_the_ownership_is_transferred(alice: User, bob: User) -> None:
+def test_the_ownership_is_transferred(alice, bob):
     transfer_ownership(by=place(alice), to=place(bob))
 
     assert (place(alice).role, place(bob).role) == ("admin", "owner")
@@ -122,7 +119,7 @@ def test_the_ownership_is_transferred(alice: User, bob: User) -> None:
     assert raised.value.code == "members.not_owner"
 
 
-def test_a_removed_member_cannot_be_changed(alice: User, bob: User) -> None:
+def test_a_removed_member_cannot_be_changed(alice, bob):
     gone = place(bob)
     gone_pk = gone.pk
     Membership.objects.filter(pk=gone_pk).delete()
@@ -133,8 +130,8 @@ def test_a_removed_member_cannot_be_changed(alice: User, bob: User) -> None:
 
 
 def test_deactivation_ends_only_that_persons_sessions(
-    alice: User, bob: User, alice_client: Client, bob_client: Client
-) -> None:
+    alice, bob, alice_client, bob_client
+):
     deactivate(by=place(alice), member=place(bob))
 
     bob.refresh_from_db()
@@ -154,7 +151,7 @@ def test_deactivation_ends_only_that_persons_sessions(
     ]
 
 
-def test_deactivation_requires_owning_all_teams(alice: User, bob: User) -> None:
+def test_deactivation_requires_owning_all_teams(alice, bob):
     elsewhere = Team.objects.create(slug="beta", name="Beta")
     Membership.objects.create(team=elsewhere, user=bob, role=Role.VIEWER)
 
@@ -166,15 +163,13 @@ def test_deactivation_requires_owning_all_teams(alice: User, bob: User) -> None:
     assert bob.is_active
 
 
-def test_deactivating_yourself_is_rejected(alice: User) -> None:
+def test_deactivating_yourself_is_rejected(alice):
     with pytest.raises(UserError) as raised:
         deactivate(by=place(alice), member=place(alice))
     assert raised.value.code == "members.own_account"
 
 
-def test_the_command_deactivates_any_user(
-    bob: User, bob_client: Client, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_deactivates_any_user(bob, bob_client, capsys):
     call_command("deactivate", "bob")
 
     assert capsys.readouterr().out == "bob is deactivated.\n"
@@ -187,7 +182,7 @@ def test_the_command_deactivates_any_user(
     assert bob.is_active
 
 
-def test_each_right_belongs_to_a_role_and_all_above() -> None:
+def test_each_right_belongs_to_a_role_and_all_above():
     for right in RIGHTS:
         held = [is_held for _, is_held in right.held]
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 from dashboard.accounts.templatetags.numbers import ago, duration, num_bytes, si, sig4
 
 
-def test_numbers_have_four_significant_digits() -> None:
+def test_numbers_have_four_significant_digits():
     for value, text in [
         (0.81234, "0.8123"),
         (12.3456, "12.35"),
@@ -27,7 +27,7 @@ def test_numbers_have_four_significant_digits() -> None:
         assert sig4(value) == text, value
 
 
-def test_counts_are_short() -> None:
+def test_counts_are_short():
     for value, text in [
         (950, "950"),
         (12_345, "12.3k"),
@@ -38,7 +38,7 @@ def test_counts_are_short() -> None:
         assert si(value) == text, value
 
 
-def test_sizes_have_a_unit() -> None:
+def test_sizes_have_a_unit():
     for value, text in [
         (0, "0 B"),
         (1_000, "1,000 B"),
@@ -50,7 +50,7 @@ def test_sizes_have_a_unit() -> None:
         assert num_bytes(value) == text, value
 
 
-def test_durations_use_two_units_at_most() -> None:
+def test_durations_use_two_units_at_most():
     for value, text in [
         (0.85, "850 ms"),
         (12.34, "12.3 s"),
@@ -64,7 +64,7 @@ def test_durations_use_two_units_at_most() -> None:
         assert duration(value) == text, value
 
 
-def test_a_time_has_its_age_and_date() -> None:
+def test_a_time_has_its_age_and_date():
     moment = timezone.now() - timedelta(minutes=3, seconds=5)
 
     html = ago(moment)
@@ -73,5 +73,5 @@ def test_a_time_has_its_age_and_date() -> None:
     assert f'title="{moment:%Y-%m-%d %H:%M:%S} UTC"' in html
 
 
-def test_a_moment_ahead_of_the_clock_is_just_now() -> None:
+def test_a_moment_ahead_of_the_clock_is_just_now():
     assert ">just now<" in ago(datetime.now(UTC) + timedelta(seconds=30))

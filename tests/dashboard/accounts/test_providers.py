@@ -14,7 +14,6 @@ from allauth.account.internal.flows.login import AUTHENTICATION_METHODS_SESSION_
 from allauth.mfa.totp.internal.auth import TOTP
 from allauth.socialaccount.models import SocialAccount, SocialToken
 from django.test import Client
-from pytest_django import Settings
 
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.project.environment import (
@@ -66,7 +65,7 @@ class Provider(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(settings: Settings) -> Iterator[HTTPServer]:
+def server(settings) -> Iterator[HTTPServer]:
     with HTTPServer(("127.0.0.1", 0), Provider) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -82,7 +81,7 @@ def server(settings: Settings) -> Iterator[HTTPServer]:
 
 
 @pytest.fixture
-def alice_in(alice: User) -> Client:
+def alice_in(alice) -> Client:
     """Her browser, where she has just given her password."""
     alice.set_password(PASSWORD)
     alice.save()
@@ -106,9 +105,7 @@ def go_there_and_back(client: Client) -> str:
 
 
 @pytest.mark.usefixtures("server")
-def test_an_account_elsewhere_is_connected_and_lets_in(
-    alice: User, alice_in: Client
-) -> None:
+def test_an_account_elsewhere_is_connected_and_lets_in(alice, alice_in) -> None:
     assert "alice-at-work" in go_there_and_back(alice_in)
 
     client = PageClient()
@@ -133,7 +130,7 @@ def test_a_provider_creates_no_account() -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_the_second_factor_is_still_required(alice: User, alice_in: Client) -> None:
+def test_the_second_factor_is_still_required(alice, alice_in) -> None:
     go_there_and_back(alice_in)
     TOTP.activate(alice, "JBSWY3DPEHPK3PXP")
     client = PageClient()
@@ -143,7 +140,7 @@ def test_the_second_factor_is_still_required(alice: User, alice_in: Client) -> N
 
 
 @pytest.mark.usefixtures("server")
-def test_connecting_requires_the_password(alice: User) -> None:
+def test_connecting_requires_the_password(alice) -> None:
     alice.set_password(PASSWORD)
     alice.save()
     client = PageClient()
@@ -155,7 +152,7 @@ def test_connecting_requires_the_password(alice: User) -> None:
 
 
 @pytest.mark.usefixtures("server")
-def test_only_the_owner_can_disconnect(alice_in: Client, bob_client: Client) -> None:
+def test_only_the_owner_can_disconnect(alice_in, bob_client) -> None:
     go_there_and_back(alice_in)
     address = f"/account/providers/{SocialAccount.objects.get().pk}/remove"
 
@@ -176,7 +173,7 @@ def test_an_unsolicited_response_does_not_sign_in() -> None:
     assert page.status_code == 401
 
 
-def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
+def test_a_provider_out_of_reach_is_named(server):
     server.server_close()
 
     page = PageClient().post("/account/providers/oidc/go")
@@ -185,21 +182,19 @@ def test_a_provider_out_of_reach_is_named(server: HTTPServer) -> None:
     assert "connection failed" in page.text
 
 
-def test_unconfigured_providers_are_not_found() -> None:
+def test_unconfigured_providers_are_not_found():
     for key in ("oidc", "github", "google", "other"):
         assert PageClient().post(f"/account/providers/{key}/go").status_code == 404
 
 
-def test_an_incomplete_configuration_names_the_missing_variable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_incomplete_configuration_names_the_missing_variable(monkeypatch):
     monkeypatch.setenv("COHORT_GITHUB_ID", "cohort")
 
     with pytest.raises(ValueError, match="GITHUB_SECRET"):
         read_environment()
 
 
-def test_github_is_set_up_by_two_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_github_is_set_up_by_two_values(monkeypatch):
     monkeypatch.setenv("COHORT_GITHUB_ID", "cohort")
     monkeypatch.setenv("COHORT_GITHUB_SECRET", "quiet")
 

@@ -9,7 +9,6 @@ from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
 from allauth.mfa.totp.internal.auth import yield_hotp_counters_from_time as counters
 from django.test import Client
-from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
 from dashboard.accounts.adapters import FactorAdapter
 from dashboard.accounts.models import AuditEntry, User
@@ -21,7 +20,7 @@ SECRET = "JBSWY3DPEHPK3PXP"
 
 
 @pytest.fixture
-def guarded(alice: User) -> User:
+def guarded(alice) -> User:
     """Alice, with a password and an authenticator app."""
     alice.set_password(PASSWORD)
     alice.save()
@@ -39,7 +38,7 @@ def enter(client: Client, **more: str) -> str:
     return client.post("/sign-in/", form).headers["Location"]
 
 
-def test_the_password_leads_to_the_code_and_the_code_in(guarded: User) -> None:
+def test_the_password_leads_to_the_code_and_the_code_in(guarded):
     client = PageClient()
 
     assert enter(client, next="/alpha/settings") == "/account/factors/authenticate/"
@@ -51,7 +50,7 @@ def test_the_password_leads_to_the_code_and_the_code_in(guarded: User) -> None:
     assert client.get("/alpha/settings").status_code == 200
 
 
-def test_a_code_is_good_once(guarded: User) -> None:
+def test_a_code_is_good_once(guarded):
     first, second = PageClient(), PageClient()
     once = code()
     enter(first)
@@ -63,7 +62,7 @@ def test_a_code_is_good_once(guarded: User) -> None:
     assert "Incorrect code" in again.text
 
 
-def test_codes_are_not_guessed_without_end(guarded: User) -> None:
+def test_codes_are_not_guessed_without_end(guarded):
     client = PageClient()
     enter(client)
     for _ in range(10):
@@ -73,7 +72,7 @@ def test_codes_are_not_guessed_without_end(guarded: User) -> None:
     assert client.get("/alpha/settings").status_code == 302
 
 
-def test_cancelling_allows_signing_in_again(guarded: User) -> None:
+def test_cancelling_allows_signing_in_again(guarded):
     client = PageClient()
     enter(client)
 
@@ -82,7 +81,7 @@ def test_cancelling_allows_signing_in_again(guarded: User) -> None:
     assert gone.headers["Location"] == "/sign-in/"
 
 
-def test_without_a_second_factor_the_password_is_enough(alice: User) -> None:
+def test_without_a_second_factor_the_password_is_enough(alice):
     alice.set_password(PASSWORD)
     alice.save()
 
@@ -90,8 +89,8 @@ def test_without_a_second_factor_the_password_is_enough(alice: User) -> None:
 
 
 def test_setting_up_an_app_requires_the_password_again(
-    alice: User, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
-) -> None:
+    alice, django_capture_on_commit_callbacks
+):
     alice.set_password(PASSWORD)
     alice.save()
     client = PageClient()
@@ -115,7 +114,7 @@ def test_setting_up_an_app_requires_the_password_again(
     assert ("person.factor_added", "totp") in verbs
 
 
-def test_a_recovery_code_lets_in_once(guarded: User) -> None:
+def test_a_recovery_code_lets_in_once(guarded):
     from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 
     codes = RecoveryCodes.activate(guarded).get_unused_codes()
@@ -127,7 +126,7 @@ def test_a_recovery_code_lets_in_once(guarded: User) -> None:
         assert (client.get("/alpha/settings").status_code == 200) == is_in
 
 
-def test_a_seed_of_another_key_fits_no_code(settings: Settings) -> None:
+def test_a_seed_of_another_key_fits_no_code(settings):
     adapter = FactorAdapter()
     kept = adapter.encrypt(SECRET)
     assert adapter.decrypt(kept) == SECRET

@@ -6,7 +6,6 @@ import pytest
 from allauth.usersessions.models import UserSession
 from django.test import Client
 
-from dashboard.accounts.models import User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.accounts.sessions import browser_of
 from tests.page_client import PageClient
@@ -17,7 +16,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.
 
 
 @pytest.fixture
-def alices(alice: User) -> tuple[Client, Client]:
+def alices(alice) -> tuple[Client, Client]:
     """Two browsers of hers: by password, and by a link."""
     alice.set_password(PASSWORD)
     alice.save()
@@ -28,7 +27,7 @@ def alices(alice: User) -> tuple[Client, Client]:
     return by_password, by_link
 
 
-def test_each_is_listed_with_its_browser(alices: tuple[Client, Client]) -> None:
+def test_each_is_listed_with_its_browser(alices):
     page = alices[0].get("/account/").text
 
     assert "Firefox 140 on Linux <" in page
@@ -37,7 +36,7 @@ def test_each_is_listed_with_its_browser(alices: tuple[Client, Client]) -> None:
     assert "127.0.0.1" in page
 
 
-def test_a_session_ends_another(alices: tuple[Client, Client]) -> None:
+def test_a_session_ends_another(alices):
     here, there = alices
     pk = UserSession.objects.get(user_agent="curl/8.5.0").pk
 
@@ -48,9 +47,7 @@ def test_a_session_ends_another(alices: tuple[Client, Client]) -> None:
     assert UserSession.objects.count() == 1
 
 
-def test_all_other_own_sessions_end(
-    alices: tuple[Client, Client], alice: User, bob_client: Client
-) -> None:
+def test_all_other_own_sessions_end(alices, alice, bob_client):
     here, there = alices
     unlisted = PageClient()
     unlisted.force_login(alice)  # as one from before there was a list
@@ -62,16 +59,14 @@ def test_all_other_own_sessions_end(
     assert bob_client.get("/account/").status_code == 200
 
 
-def test_sessions_of_others_cannot_be_ended(
-    alices: tuple[Client, Client], bob_client: Client
-) -> None:
+def test_sessions_of_others_cannot_be_ended(alices, bob_client):
     for pk in UserSession.objects.values_list("pk", flat=True):
         assert bob_client.post(f"/account/sessions/{pk}/end").status_code == 404
 
     assert alices[0].get("/account/").status_code == 200
 
 
-def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
+def test_a_new_password_ends_the_others(alices):
     here, there = alices
     new = "quite another long one"
     form = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
@@ -83,7 +78,7 @@ def test_a_new_password_ends_the_others(alices: tuple[Client, Client]) -> None:
     assert UserSession.objects.count() == 1
 
 
-def test_a_browser_is_named_so_that_one_knows_it() -> None:
+def test_a_browser_is_named_so_that_one_knows_it():
     for agent, message in [
         (FIREFOX, "Firefox 140 on Linux"),
         (

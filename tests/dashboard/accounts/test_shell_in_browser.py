@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from django.utils import timezone
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import create_sign_in_link
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
@@ -15,9 +12,7 @@ from tests.dashboard.completions.factories import make_run
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_opening_the_link_is_enough_to_sign_in(
-    alice: User, open_browser: Callable[[User | None], BrowserContext]
-) -> None:
+def test_opening_the_link_is_enough_to_sign_in(alice, open_browser):
     token = create_sign_in_link(alice)
     page = open_browser(None).new_page()
 
@@ -26,7 +21,7 @@ def test_opening_the_link_is_enough_to_sign_in(
     expect(page).to_have_url("/alpha/runs/")
 
 
-def test_the_theme_is_chosen_once_for_all_pages(page: Page) -> None:
+def test_the_theme_is_chosen_once_for_all_pages(page):
     page.emulate_media(color_scheme="light")
     page.goto("/alpha/runs/")
     html = page.locator("html")
@@ -40,7 +35,7 @@ def test_the_theme_is_chosen_once_for_all_pages(page: Page) -> None:
     expect(html).to_have_attribute("data-bs-theme", "dark")
 
 
-def test_keys_open_the_shortcuts_and_close_dialogs(page: Page) -> None:
+def test_keys_open_the_shortcuts_and_close_dialogs(page):
     page.goto("/alpha/runs/")
 
     page.keyboard.press("?")
@@ -55,14 +50,14 @@ def test_keys_open_the_shortcuts_and_close_dialogs(page: Page) -> None:
 
 
 @pytest.mark.parametrize("address", ["probes/", "rewards/new"])
-def test_a_page_marks_its_part_of_the_navigation(page: Page, address: str) -> None:
+def test_a_page_marks_its_part_of_the_navigation(page, address):
     page.goto(f"/alpha/{address}")
 
     current = page.get_by_role("navigation", name="Main").locator("[aria-current]")
     expect(current).to_have_text("Rewards")
 
 
-def test_enter_opens_what_was_typed_last(page: Page, team: Team) -> None:
+def test_enter_opens_what_was_typed_last(page, team):
     page.goto("/alpha/runs/")
     page.keyboard.press("Control+k")
     expect(page.get_by_role("option").first).to_be_visible()
@@ -79,7 +74,7 @@ def test_enter_opens_what_was_typed_last(page: Page, team: Team) -> None:
     expect(page.locator("#field-loss-clip_high")).to_be_focused()
 
 
-def test_the_palette_is_driven_by_the_keyboard(page: Page, team: Team) -> None:
+def test_the_palette_is_driven_by_the_keyboard(page, team):
     run = make_run(team, "calm-otter-7")
     page.goto("/alpha/datasets/")
 
@@ -106,9 +101,7 @@ def test_the_palette_is_driven_by_the_keyboard(page: Page, team: Team) -> None:
     expect(search).to_be_hidden()
 
 
-def test_notifications_open_and_the_top_bar_fits_a_phone(
-    page: Page, team: Team, alice: User
-) -> None:
+def test_notifications_open_and_the_top_bar_fits_a_phone(page, team, alice):
     run = make_run(team)
     ended = {"state": "finished", "finished_at": timezone.now()}
     Run.objects.filter(pk=run.pk).update(owner=alice, **ended)
@@ -129,7 +122,7 @@ def test_notifications_open_and_the_top_bar_fits_a_phone(
     expect(page.locator("[data-news='0']")).to_be_hidden()
 
 
-def test_an_explanation_opens_and_gives_the_focus_back(page: Page) -> None:
+def test_an_explanation_opens_and_gives_the_focus_back(page):
     page.goto("/alpha/runs/new")
     opener = page.get_by_role("link", name="About Steps", exact=True)
     opener.focus()
@@ -145,7 +138,7 @@ def test_an_explanation_opens_and_gives_the_focus_back(page: Page) -> None:
     expect(opener).to_be_focused()
 
 
-def test_the_open_tab_is_in_view_on_a_narrow_screen(page: Page, team: Team) -> None:
+def test_the_open_tab_is_in_view_on_a_narrow_screen(page, team):
     run = make_run(team)
     page.set_viewport_size({"width": 390, "height": 800})
     dataset = f"/alpha/datasets/{run.dataset_version.dataset_id}"
@@ -155,7 +148,7 @@ def test_the_open_tab_is_in_view_on_a_narrow_screen(page: Page, team: Team) -> N
         expect(page.locator(".page-tabs [aria-current]")).to_be_in_viewport(ratio=0.9)
 
 
-def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
+def test_the_first_tab_stop_skips_to_the_content(page):
     page.goto("/help/")
 
     page.keyboard.press("Tab")

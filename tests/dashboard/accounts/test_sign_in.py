@@ -3,15 +3,14 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_run
 
 
 @pytest.fixture
-def with_password(alice: User) -> User:
+def with_password(alice) -> User:
     alice.set_password("a long enough secret")
     alice.save()
     return alice
@@ -23,13 +22,11 @@ def _sign_in(client: Client, **more: str) -> tuple[int, str]:
     return response.status_code, response.headers.get("Location", response.text)
 
 
-def test_a_password_signs_in(with_password: User, client: Client) -> None:
+def test_a_password_signs_in(with_password, client):
     assert _sign_in(client) == (302, "/")
 
 
-def test_it_redirects_to_the_requested_page(
-    with_password: User, team: Team, client: Client
-) -> None:
+def test_it_redirects_to_the_requested_page(with_password, team, client):
     wanted = f"/{team.slug}/runs/?state=failed"
     first = client.get(wanted)
 
@@ -40,19 +37,15 @@ def test_it_redirects_to_the_requested_page(
 @pytest.mark.parametrize(
     "next_url", ["https://evil.example/", "//evil.example", "javascript:1"]
 )
-def test_it_never_leads_to_another_site(
-    with_password: User, client: Client, next_url: str
-) -> None:
+def test_it_never_leads_to_another_site(with_password, client, next_url):
     assert _sign_in(client, next=next_url) == (302, "/")
 
 
-def test_a_bare_word_is_a_relative_address(with_password: User, client: Client) -> None:
+def test_a_bare_word_is_a_relative_address(with_password, client):
     assert _sign_in(client, next="nowhere") == (302, "nowhere")
 
 
-def test_a_wrong_password_keeps_the_username(
-    with_password: User, client: Client
-) -> None:
+def test_a_wrong_password_keeps_the_username(with_password, client):
     status, page = _sign_in(client, password="wrong")
 
     assert status == 422
@@ -60,23 +53,21 @@ def test_a_wrong_password_keeps_the_username(
     assert 'role="alert"' in page
 
 
-def test_the_page_shows_how_to_get_a_link(client: Client, db: None) -> None:
+def test_the_page_shows_how_to_get_a_link(client, db):
     assert "sign_in_link" in client.get("/sign-in/").text
 
 
-def test_sign_out_takes_a_post(alice_client: Client) -> None:
+def test_sign_out_takes_a_post(alice_client):
     assert alice_client.get("/sign-out/").status_code == 405
     assert alice_client.post("/sign-out/").headers["Location"] == "/sign-in/"
     assert alice_client.get("/").headers["Location"] == "/sign-in/?next=/"
 
 
-def test_home_is_the_run_list_of_ones_team(alice_client: Client, team: Team) -> None:
+def test_home_is_the_run_list_of_ones_team(alice_client, team):
     assert alice_client.get("/").headers["Location"] == f"/{team.slug}/runs/"
 
 
-def test_home_is_ones_newest_run_in_training(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_home_is_ones_newest_run_in_training(alice_client, alice, team):
     now = timezone.now()
     live = {"state": "running", "finished_at": None, "lease_until": now}
     make_run(team, owner=alice)
@@ -89,7 +80,7 @@ def test_home_is_ones_newest_run_in_training(
     assert alice_client.get("/").headers["Location"] == f"/alpha/runs/{older.pk}/"
 
 
-def test_a_user_without_a_team_gets_instructions(client: Client, db: None) -> None:
+def test_a_user_without_a_team_gets_instructions(client, db):
     client.force_login(User.objects.create(username="dora"))
 
     response = client.get("/")
@@ -110,12 +101,8 @@ def test_a_user_without_a_team_gets_instructions(client: Client, db: None) -> No
     ],
 )
 def test_on_one_machine_a_browser_signs_in_at_localhost(
-    client: Client,
-    settings: Settings,
-    headers: dict[str, str],
-    is_for_this_machine: bool,
-    leads_to: str,
-) -> None:
+    client, settings, headers, is_for_this_machine, leads_to
+):
     settings.IS_FOR_THIS_MACHINE = is_for_this_machine
 
     answer = client.get("/sign-in/?next=/a/", headers=headers)

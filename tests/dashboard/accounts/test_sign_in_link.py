@@ -8,9 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
-from django.test import Client
 from django.utils import timezone
-from pytest_django import Settings
 
 from dashboard.accounts.models import Membership, Role, SignInLink, Team, User
 from dashboard.accounts.services import (
@@ -30,9 +28,7 @@ def _link(*arguments: str) -> str:
     return output.getvalue().strip()
 
 
-def test_the_command_prints_a_link_that_signs_the_owner_in(
-    alice: User, client: Client
-) -> None:
+def test_the_command_prints_a_link_that_signs_the_owner_in(alice, client):
     path = urlsplit(_link()).path
 
     response = client.post(path)
@@ -41,7 +37,7 @@ def test_the_command_prints_a_link_that_signs_the_owner_in(
     assert client.session["_auth_user_id"] == str(alice.pk)
 
 
-def test_on_an_empty_database_the_command_makes_the_first_team(db: None) -> None:
+def test_on_an_empty_database_the_command_makes_the_first_team(db):
     link = _link("--base-url", "https://cohort.example/")
 
     assert link.startswith("https://cohort.example/sign-in/")
@@ -50,9 +46,7 @@ def test_on_an_empty_database_the_command_makes_the_first_team(db: None) -> None
     assert Team.objects.count() == 1
 
 
-def test_the_link_leads_where_people_reach_the_pages(
-    alice: User, settings: Settings
-) -> None:
+def test_the_link_leads_where_people_reach_the_pages(alice, settings):
     assert _link().startswith("http://localhost:8000/sign-in/")
 
     settings.PUBLIC_URL = "https://cohort.example.org"
@@ -60,12 +54,12 @@ def test_the_link_leads_where_people_reach_the_pages(
     assert _link().startswith("https://cohort.example.org/sign-in/")
 
 
-def test_an_unknown_user_is_answered_with_those_there_are(alice: User) -> None:
+def test_an_unknown_user_is_answered_with_those_there_are(alice):
     with pytest.raises(CommandError, match=r"'carol'.*alice"):
         _link("--user", "carol")
 
 
-def test_looking_at_the_link_does_not_use_it_up(alice: User, client: Client) -> None:
+def test_looking_at_the_link_does_not_use_it_up(alice, client):
     token = create_sign_in_link(alice)
 
     for _ in range(3):
@@ -76,7 +70,7 @@ def test_looking_at_the_link_does_not_use_it_up(alice: User, client: Client) -> 
     assert client.post(f"/sign-in/{token}/").status_code == 302
 
 
-def test_a_link_works_once(alice: User, client: Client) -> None:
+def test_a_link_works_once(alice, client):
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
     non_member = PageClient()
@@ -88,35 +82,35 @@ def test_a_link_works_once(alice: User, client: Client) -> None:
     assert "_auth_user_id" not in non_member.session
 
 
-def test_a_signed_in_user_may_open_the_used_link(alice: User, client: Client) -> None:
+def test_a_signed_in_user_may_open_the_used_link(alice, client):
     token = create_sign_in_link(alice)
     client.post(f"/sign-in/{token}/")
 
     assert client.get(f"/sign-in/{token}/").status_code == 302
 
 
-def test_a_link_expires(alice: User) -> None:
+def test_a_link_expires(alice):
     token = create_sign_in_link(alice)
     SignInLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
 
     assert consume_sign_in_link(token) is None
 
 
-def test_a_deactivated_user_cannot_use_a_link(alice: User) -> None:
+def test_a_deactivated_user_cannot_use_a_link(alice):
     token = create_sign_in_link(alice)
     User.objects.update(is_active=False)
 
     assert consume_sign_in_link(token) is None
 
 
-def test_the_token_itself_is_not_stored(alice: User) -> None:
+def test_the_token_itself_is_not_stored(alice):
     token = create_sign_in_link(alice)
 
     assert token not in str(SignInLink.objects.values().get())
 
 
 @pytest.mark.django_db(transaction=True)
-def test_concurrent_clicks_sign_in_once() -> None:
+def test_concurrent_clicks_sign_in_once():
     token = create_sign_in_link(User.objects.create(username="dora"))
 
     def click(_: int) -> User | None:
@@ -132,7 +126,7 @@ def test_concurrent_clicks_sign_in_once() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_link_works_for_one_of_two_requests() -> None:
+def test_a_link_works_for_one_of_two_requests():
     token = create_sign_in_link(User.objects.create(username="dora"))
 
     def click() -> User | None:
@@ -157,11 +151,11 @@ def a_row_lock_is_waited_for() -> bool:
     return bool(count)
 
 
-def test_a_team_cannot_be_called_like_a_page(alice: User) -> None:
+def test_a_team_cannot_be_called_like_a_page(alice):
     with pytest.raises(UserError) as raised:
         create_team(slug="help", name="Help", owner=alice)
     assert raised.value.code == "teams.reserved_address"
 
 
-def test_the_first_team_is_made_once(db: None) -> None:
+def test_the_first_team_is_made_once(db):
     assert create_first_team() == create_first_team()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from django.test import Client
-
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 
 
@@ -11,7 +9,7 @@ def member_of(user: User) -> Membership:
     return Membership.objects.get(user=user, team__slug="alpha")
 
 
-def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> None:
+def test_members_and_their_roles_are_listed(bob_client, alice):
     page = bob_client.get("/alpha/settings").text
 
     assert "2 members" in page
@@ -20,9 +18,7 @@ def test_members_and_their_roles_are_listed(bob_client: Client, alice: User) -> 
     assert "/settings/members/" not in page
 
 
-def test_an_admin_sees_only_allowed_actions(
-    team: Team, alice: User, bob: User, bob_client: Client
-) -> None:
+def test_an_admin_sees_only_allowed_actions(team, alice, bob, bob_client):
     Membership.objects.filter(user=bob).update(role=Role.ADMIN)
 
     page = bob_client.get("/alpha/settings").text
@@ -32,7 +28,7 @@ def test_an_admin_sees_only_allowed_actions(
     assert "settings/transfer" not in bob_client.get("/alpha/settings/danger").text
 
 
-def test_a_role_is_set(alice_client: Client, bob: User) -> None:
+def test_a_role_is_set(alice_client, bob):
     address = f"/alpha/settings/members/{member_of(bob).pk}/role"
 
     page = alice_client.post(address, {"role": "member"}, follow=True)
@@ -48,7 +44,7 @@ def test_a_role_is_set(alice_client: Client, bob: User) -> None:
     assert alice_client.post(address, {"role": "king"}).status_code == 422
 
 
-def test_a_rejected_change_gives_a_reason(alice_client: Client, alice: User) -> None:
+def test_a_rejected_change_gives_a_reason(alice_client, alice):
     page = alice_client.post("/alpha/settings/leave", {"confirmed": "Alpha"})
 
     assert page.status_code == 422
@@ -56,7 +52,7 @@ def test_a_rejected_change_gives_a_reason(alice_client: Client, alice: User) -> 
     assert member_of(alice)
 
 
-def test_after_leaving_the_team_is_not_found(bob_client: Client, bob: User) -> None:
+def test_after_leaving_the_team_is_not_found(bob_client, bob):
     requested = bob_client.post("/alpha/settings/leave", {"confirmed": "alpha"})
     left = bob_client.post("/alpha/settings/leave", {"confirmed": "Alpha"})
 
@@ -66,9 +62,7 @@ def test_after_leaving_the_team_is_not_found(bob_client: Client, bob: User) -> N
     assert bob_client.get("/").status_code == 403
 
 
-def test_the_team_is_transferred(
-    alice_client: Client, alice: User, bob: User, charlie: User
-) -> None:
+def test_the_team_is_transferred(alice_client, alice, bob, charlie):
     non_member = charlie.memberships.get().pk
     address = "/alpha/settings/transfer"
 
@@ -82,9 +76,7 @@ def test_the_team_is_transferred(
     assert (member_of(bob).role, member_of(alice).role) == ("owner", "admin")
 
 
-def test_a_deactivated_member_is_marked_and_can_be_reactivated(
-    alice_client: Client, bob: User
-) -> None:
+def test_a_deactivated_member_is_marked_and_can_be_reactivated(alice_client, bob):
     address = f"/alpha/settings/members/{member_of(bob).pk}"
 
     page = alice_client.post(f"{address}/deactivate", follow=True).text
@@ -96,7 +88,7 @@ def test_a_deactivated_member_is_marked_and_can_be_reactivated(
     assert bob.is_active
 
 
-def test_an_owner_makes_another_team(alice_client: Client, alice: User) -> None:
+def test_an_owner_makes_another_team(alice_client, alice):
     page = alice_client.post("/teams/new", {"name": "Gamma", "slug": "gamma"})
 
     assert page.headers["Location"] == "/gamma/settings/invitations"
@@ -106,7 +98,7 @@ def test_an_owner_makes_another_team(alice_client: Client, alice: User) -> None:
     assert 'href="/alpha/runs/"' in menu
 
 
-def test_a_team_gets_no_address_that_is_taken(alice_client: Client) -> None:
+def test_a_team_gets_no_address_that_is_taken(alice_client):
     for slug in ["alpha", "account", "two words", ""]:
         refused = alice_client.post("/teams/new", {"name": "Gamma", "slug": slug})
 
@@ -114,6 +106,6 @@ def test_a_team_gets_no_address_that_is_taken(alice_client: Client) -> None:
         assert not Team.objects.filter(name="Gamma").exists(), slug
 
 
-def test_a_viewer_makes_no_team(bob_client: Client) -> None:
+def test_a_viewer_makes_no_team(bob_client):
     assert bob_client.get("/teams/new").status_code == 403
     assert "New team" not in bob_client.get("/alpha/settings").text

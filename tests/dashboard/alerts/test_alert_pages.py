@@ -10,9 +10,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.alerts import services
 from dashboard.alerts.forms import RuleForm
 from dashboard.alerts.models import Alert, Channel, Delivery, MutedRun, Rule
@@ -27,7 +26,7 @@ OWN = {"metric": "kl/mean", "kind": "above", "threshold": "0.5", "for_steps": "3
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_run(shared_team, state="paused", finished_at=None)
 
 
@@ -35,7 +34,7 @@ def verbs() -> list[str]:
     return list(AuditEntry.objects.order_by("id").values_list("verb", flat=True))
 
 
-def test_a_rule_is_added_with_four_fields(alice_client: Client, team: Team) -> None:
+def test_a_rule_is_added_with_four_fields(alice_client, team):
     response = alice_client.post(
         "/alpha/settings/alert-rules/", OWN | {"is_sent": "on"}
     )
@@ -63,9 +62,7 @@ REFUSED_RULES = [
 ]
 
 
-def test_an_invalid_rule_is_refused_at_its_field(
-    alice_client: Client, team: Team, charlie: User
-) -> None:
+def test_an_invalid_rule_is_refused_at_its_field(alice_client, team, charlie):
     theirs = make_run(Team.objects.get(slug="other"))
 
     for changed, field in [*REFUSED_RULES, ({"run": str(theirs.pk)}, "run")]:
@@ -76,9 +73,7 @@ def test_an_invalid_rule_is_refused_at_its_field(
     assert not Rule.objects.filter(built_in="").exists()
 
 
-def test_a_team_has_a_limited_number_of_rules(
-    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_team_has_a_limited_number_of_rules(alice_client, team, monkeypatch):
     monkeypatch.setattr(services, "MAX_RULES", 1)
     alice_client.post("/alpha/settings/alert-rules/", OWN)
 
@@ -90,15 +85,15 @@ def test_a_team_has_a_limited_number_of_rules(
     assert Rule.objects.filter(built_in="").count() == 1
 
 
-def test_a_rule_is_for_one_run_or_a_pattern(team: Team, run: Run) -> None:
+def test_a_rule_is_for_one_run_or_a_pattern(team, run):
     form = RuleForm(OWN | {"run": run.pk, "name_pattern": "a*"}, team=team)
 
     assert form.has_error("name_pattern", code="run_and_pattern")
 
 
 def test_a_changed_condition_withdraws_open_alerts_and_a_new_name_none(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+    alice_client, team, run
+):
     rule = make_rule(team)
     alert = make_alert(run, rule)
     same = {"metric": "kl/mean", "kind": "above", "threshold": "1", "for_steps": "1"}
@@ -116,9 +111,7 @@ def test_a_changed_condition_withdraws_open_alerts_and_a_new_name_none(
     assert Rule.objects.get(pk=rule.pk).revision == 3  # one for each change
 
 
-def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(alice_client, team):
     rule = next(r for r in list_rules(team.pk) if r.built_in == "kl")
     address = f"/alpha/settings/alert-rules/{rule.pk}/"
 
@@ -131,7 +124,7 @@ def test_a_built_in_rule_takes_another_threshold_and_gives_it_back(
     assert (rule.condition.threshold, rule.condition.for_steps) == (1, 10)
 
 
-def test_every_built_in_rule_has_a_form(alice_client: Client, team: Team) -> None:
+def test_every_built_in_rule_has_a_form(alice_client, team):
     for rule in list_rules(team.pk):
         page = alice_client.get(f"/alpha/settings/alert-rules/{rule.pk}/")
 
@@ -141,9 +134,7 @@ def test_every_built_in_rule_has_a_form(alice_client: Client, team: Team) -> Non
         )
 
 
-def test_rules_are_switched_muted_and_deleted(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+def test_rules_are_switched_muted_and_deleted(alice_client, team, run):
     rule = make_rule(team)
     alert = make_alert(run, rule)
     address = f"/alpha/settings/alert-rules/{rule.pk}"
@@ -170,7 +161,7 @@ def test_rules_are_switched_muted_and_deleted(
     ]
 
 
-def test_a_built_in_rule_is_not_deleted(alice_client: Client, team: Team) -> None:
+def test_a_built_in_rule_is_not_deleted(alice_client, team):
     rule = list_rules(team.pk)[0]
 
     alice_client.post(f"/alpha/settings/alert-rules/{rule.pk}/delete")
@@ -178,9 +169,7 @@ def test_a_built_in_rule_is_not_deleted(alice_client: Client, team: Team) -> Non
     assert Rule.objects.filter(pk=rule.pk).exists()
 
 
-def test_the_list_shows_what_is_open_and_counts_the_rest(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+def test_the_list_shows_what_is_open_and_counts_the_rest(alice_client, team, run):
     ended = {"state": "resolved", "ended_at": timezone.now(), "ended_step": 9}
     make_alert(run, read_as={"name": "Open one"})
     make_alert(run, read_as={"name": "Old one"}, **ended)
@@ -208,7 +197,7 @@ def text(client: Client, address: str) -> str:
     return " ".join(plain.split())
 
 
-def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
+def test_the_run_has_a_line_and_a_tab(alice_client, run):
     make_alert(run)
     Run.objects.filter(pk=run.pk).update(alerts_seq=3)
 
@@ -225,9 +214,7 @@ def test_the_run_has_a_line_and_a_tab(alice_client: Client, run: Run) -> None:
     assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")
 
 
-def test_health_lists_open_alerts_first_and_past_ones_by_the_address(
-    alice_client: Client, run: Run
-) -> None:
+def test_health_lists_open_alerts_first_and_past_ones_by_the_address(alice_client, run):
     ended = {"state": "resolved", "ended_at": timezone.now(), "ended_step": 9}
     opened = make_alert(run)
     past = make_alert(run, read_as={"name": "Old", "text": "Old"}, **ended)
@@ -251,7 +238,7 @@ def test_health_lists_open_alerts_first_and_past_ones_by_the_address(
     assert shown() == []
 
 
-def test_an_alert_has_the_code_of_its_warning(alice_client: Client, run: Run) -> None:
+def test_an_alert_has_the_code_of_its_warning(alice_client, run):
     rules = {rule.built_in: rule for rule in list_rules(run.team_id)}
     make_alert(run, rules["trainer"], code="judge")
     make_alert(run, rules["overfits"], code="eval/heldout/mean")
@@ -263,7 +250,7 @@ def test_an_alert_has_the_code_of_its_warning(alice_client: Client, run: Run) ->
     assert codes == ["clipped", "overfits", "judge"]
 
 
-def test_an_alert_shows_its_evidence(alice_client: Client, run: Run) -> None:
+def test_an_alert_shows_its_evidence(alice_client, run):
     alert = make_alert(run)
 
     page = alice_client.get(f"/alpha/alerts/{alert.pk}/").content.decode()
@@ -276,7 +263,7 @@ def test_an_alert_shows_its_evidence(alice_client: Client, run: Run) -> None:
     ]
 
 
-def test_an_alert_is_acknowledged(alice_client: Client, run: Run) -> None:
+def test_an_alert_is_acknowledged(alice_client, run):
     alert = make_alert(run)
 
     for _ in range(2):
@@ -287,7 +274,7 @@ def test_an_alert_is_acknowledged(alice_client: Client, run: Run) -> None:
     assert verbs() == ["alert.acknowledged"]
 
 
-def test_a_run_is_muted_and_unmuted(alice_client: Client, run: Run) -> None:
+def test_a_run_is_muted_and_unmuted(alice_client, run):
     address = f"/alpha/runs/{run.pk}/alerts/mute"
 
     alice_client.post(address, {"mute": "1d"})
@@ -300,9 +287,7 @@ def test_a_run_is_muted_and_unmuted(alice_client: Client, run: Run) -> None:
     assert not MutedRun.objects.exists()
 
 
-def test_a_webhooks_secret_is_shown_once_and_its_path_never(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_webhooks_secret_is_shown_once_and_its_path_never(alice_client, team):
     given = {"kind": "webhook", "address": "https://hooks.example.org/T0K3N"}
     given |= {"events": ["alert.fired"]}
 
@@ -319,9 +304,7 @@ def test_a_webhooks_secret_is_shown_once_and_its_path_never(
     assert renewed["Cache-Control"].count("no-store")
 
 
-def test_a_missing_mail_server_is_shown(
-    alice_client: Client, team: Team, settings: Settings
-) -> None:
+def test_a_missing_mail_server_is_shown(alice_client, team, settings):
     assert "COHORT_EMAIL_URL" in text(alice_client, "/alpha/settings/notifications/")
 
     settings.MAIL_IS_SET_UP = True
@@ -347,8 +330,8 @@ REFUSED_ADDRESSES = {
 
 @pytest.mark.parametrize("kind", REFUSED_ADDRESSES)
 def test_mail_goes_to_addresses_and_webhooks_to_public_ones_over_https_only(
-    alice_client: Client, team: Team, kind: str
-) -> None:
+    alice_client, team, kind
+):
     for address in REFUSED_ADDRESSES[kind]:
         given = {"kind": kind, "address": address, "events": ["alert.fired"]}
 
@@ -359,7 +342,7 @@ def test_mail_goes_to_addresses_and_webhooks_to_public_ones_over_https_only(
     assert not Channel.objects.exists()
 
 
-def test_a_test_message_is_in_the_log(alice_client: Client, team: Team) -> None:
+def test_a_test_message_is_in_the_log(alice_client, team):
     channel = Channel.objects.create(team=team, kind="email", address="a@b.org")
     address = f"/alpha/settings/notifications/{channel.pk}"
 
@@ -375,7 +358,7 @@ def test_a_test_message_is_in_the_log(alice_client: Client, team: Team) -> None:
     assert not Delivery.objects.exists()
 
 
-def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None:
+def test_a_viewer_reads_and_sees_no_button(bob_client, run):
     rule = make_rule(run.team)
     alert = make_alert(run, rule)
     make_delivery(
@@ -396,9 +379,7 @@ def test_a_viewer_reads_and_sees_no_button(bob_client: Client, run: Run) -> None
         assert 'method="post"' not in main, address
 
 
-def test_the_lists_query_count_does_not_grow_with_alerts(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_lists_query_count_does_not_grow_with_alerts(alice_client, run):
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             alice_client.get("/alpha/alerts/?state=all")
@@ -413,7 +394,7 @@ def test_the_lists_query_count_does_not_grow_with_alerts(
     assert Alert.objects.count() == 21
 
 
-def test_the_address_of_a_channel_is_in_no_text_of_it() -> None:
+def test_the_address_of_a_channel_is_in_no_text_of_it():
     channel = Channel(pk=3, kind="webhook", address="https://hooks.example.org/T0K3N")
 
     assert str(channel) == "webhook 3"

@@ -17,9 +17,8 @@ import psycopg
 import pytest
 from django.db import connection
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.alerts import delivery as delivering
 from dashboard.alerts import messages, services
 from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver, deliver_due, purge_alerts
@@ -43,7 +42,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def hook(settings: Settings) -> Iterator[Hook]:
+def hook(settings) -> Iterator[Hook]:
     """On loopback, which the administrator allows."""
     with serve_hook() as hook:
         settings.WEBHOOK_HOSTS = hook.host
@@ -51,7 +50,7 @@ def hook(settings: Settings) -> Iterator[Hook]:
 
 
 @pytest.fixture
-def mail_box(settings: Settings) -> Iterator[MailBox]:
+def mail_box(settings) -> Iterator[MailBox]:
     with serve_mail() as box:
         settings.MAIL_IS_SET_UP = True
         settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
@@ -60,12 +59,12 @@ def mail_box(settings: Settings) -> Iterator[MailBox]:
 
 
 @pytest.fixture
-def alert(team: Team) -> Alert:
+def alert(team) -> Alert:
     return make_alert(make_run(team, state="paused", finished_at=None))
 
 
 @pytest.fixture
-def channel(team: Team, hook: Hook) -> Channel:
+def channel(team, hook) -> Channel:
     return Channel.objects.create(team=team, kind="webhook", address=hook.url)
 
 
@@ -74,7 +73,7 @@ def later(delivery: Delivery) -> None:
     Delivery.objects.filter(pk=delivery.pk).update(not_before=timezone.now())
 
 
-def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) -> None:
+def test_a_webhook_gets_signed_json(alert, channel, hook):
     delivery = make_delivery(channel, alert)
 
     assert (deliver_due(), deliver_due()) == (1, 0)  # it is sent once
@@ -97,9 +96,7 @@ def test_a_webhook_gets_signed_json(alert: Alert, channel: Channel, hook: Hook) 
     )
 
 
-def test_a_failure_is_tried_again_later_under_the_same_id(
-    alert: Alert, channel: Channel, hook: Hook
-) -> None:
+def test_a_failure_is_tried_again_later_under_the_same_id(alert, channel, hook):
     delivery = make_delivery(channel, alert)
     hook.status = 503
 
@@ -118,9 +115,7 @@ def test_a_failure_is_tried_again_later_under_the_same_id(
     assert len({headers["Cohort-Delivery"] for _, headers, _ in hook.seen}) == 1
 
 
-def test_after_the_last_attempt_it_has_failed(
-    alert: Alert, channel: Channel, hook: Hook
-) -> None:
+def test_after_the_last_attempt_it_has_failed(alert, channel, hook):
     delivery = make_delivery(channel, alert)
     hook.status = 500
 
@@ -133,9 +128,7 @@ def test_after_the_last_attempt_it_has_failed(
     assert len(hook.seen) == MAX_ATTEMPTS
 
 
-def test_a_redirect_is_not_followed(
-    alert: Alert, team: Team, settings: Settings
-) -> None:
+def test_a_redirect_is_not_followed(alert, team, settings):
     with serve_hook() as first, serve_hook() as second:
         settings.WEBHOOK_HOSTS = f"{first.host},{second.host}"
         first.status, first.location = 307, second.url
@@ -168,9 +161,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
     return requested
 
 
-def test_a_name_that_leads_into_our_network_gets_nothing(
-    alert: Alert, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_leads_into_our_network_gets_nothing(alert, team, monkeypatch):
     # It is looked at when it is sent to: it was public when it was put down.
     resolving(monkeypatch, "10.0.0.7")
     url = "https://hooks.example.org/T0K3N"
@@ -186,8 +177,8 @@ def test_a_name_that_leads_into_our_network_gets_nothing(
 
 
 def test_the_checked_address_is_the_one_connected_to(
-    alert: Alert, team: Team, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alert, team, settings, monkeypatch
+):
     with serve_hook() as hook:
         port = hook.host.partition(":")[2]
         settings.WEBHOOK_HOSTS = f"hooks.example.org:{port}"
@@ -204,8 +195,8 @@ def test_the_checked_address_is_the_one_connected_to(
 
 
 def test_a_worker_that_dies_while_sending_leaves_it_to_the_next(
-    alert: Alert, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alert, channel, hook, monkeypatch
+):
     delivery = make_delivery(channel, alert)
 
     def die(_: object) -> tuple[bool, str]:
@@ -224,9 +215,7 @@ def test_a_worker_that_dies_while_sending_leaves_it_to_the_next(
     assert (delivery.state, delivery.num_attempts) == ("sent", 2)
 
 
-def test_a_server_that_never_answers_is_given_up(
-    alert: Alert, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_never_answers_is_given_up(alert, channel, hook, monkeypatch):
     monkeypatch.setattr(messages, "TIMEOUT_SECONDS", 0.3)
     given_up = threading.Event()
     hook.wait = lambda: given_up.wait(30)
@@ -239,7 +228,7 @@ def test_a_server_that_never_answers_is_given_up(
     assert (delivery.state, delivery.num_attempts) == ("pending", 1)
 
 
-def test_a_slow_receiver_delays_no_other(team: Team, settings: Settings) -> None:
+def test_a_slow_receiver_delays_no_other(team, settings):
     with serve_hook() as slow, serve_hook() as quick:
         settings.WEBHOOK_HOSTS = f"{slow.host},{quick.host}"
         received = threading.Event()
@@ -254,9 +243,7 @@ def test_a_slow_receiver_delays_no_other(team: Team, settings: Settings) -> None
     assert {each.state for each in Delivery.objects.all()} == {"sent"}
 
 
-def test_a_switched_off_channel_gets_nothing_that_waited(
-    alert: Alert, channel: Channel, hook: Hook
-) -> None:
+def test_a_switched_off_channel_gets_nothing_that_waited(alert, channel, hook):
     delivery = make_delivery(channel, alert)
     Channel.objects.update(is_enabled=False)
 
@@ -267,7 +254,7 @@ def test_a_switched_off_channel_gets_nothing_that_waited(
     assert hook.seen == []
 
 
-def test_a_test_is_sent_once(alice: User, channel: Channel, hook: Hook) -> None:
+def test_a_test_is_sent_once(alice, channel, hook):
     hook.status = 404
 
     delivery = send_test(channel=channel, user=alice)
@@ -279,7 +266,7 @@ def test_a_test_is_sent_once(alice: User, channel: Channel, hook: Hook) -> None:
     assert json.loads(hook.seen[0][2])["event"] == "test"
 
 
-def test_a_new_secret_signs_from_then_on(alice: User, channel: Channel) -> None:
+def test_a_new_secret_signs_from_then_on(alice, channel):
     before = signing_secret(channel)
 
     change_secret(channel=channel, user=alice)
@@ -289,9 +276,7 @@ def test_a_new_secret_signs_from_then_on(alice: User, channel: Channel) -> None:
     assert signing_secret(channel).startswith("whsec_")
 
 
-def test_mail_tells_of_the_alert_with_its_links(
-    team: Team, alert: Alert, mail_box: MailBox
-) -> None:
+def test_mail_tells_of_the_alert_with_its_links(team, alert, mail_box):
     to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
     delivery = make_delivery(to, alert)
 
@@ -308,7 +293,7 @@ def test_mail_tells_of_the_alert_with_its_links(
     )
 
 
-def test_without_a_mail_server_a_mail_says_so(team: Team, alert: Alert) -> None:
+def test_without_a_mail_server_a_mail_says_so(team, alert):
     to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
     delivery = make_delivery(to, alert)
 
@@ -318,9 +303,7 @@ def test_without_a_mail_server_a_mail_says_so(team: Team, alert: Alert) -> None:
     assert "COHORT_EMAIL_URL" in delivery.result
 
 
-def test_an_unreachable_mail_server_is_retried(
-    team: Team, alert: Alert, mail_box: MailBox, settings: Settings
-) -> None:
+def test_an_unreachable_mail_server_is_retried(team, alert, mail_box, settings):
     settings.EMAIL_PORT = 9  # no one listens there
     to = Channel.objects.create(team=team, kind="email", address="lab@example.org")
     delivery = make_delivery(to, alert)
@@ -333,12 +316,8 @@ def test_an_unreachable_mail_server_is_retried(
 
 
 def test_no_log_and_no_audit_row_holds_a_webhooks_path(
-    alice: User,
-    team: Team,
-    alert: Alert,
-    hook: Hook,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    alice, team, alert, hook, caplog
+):
     caplog.set_level(logging.DEBUG)
     channel = add_channel(
         team=team,
@@ -360,7 +339,7 @@ def test_no_log_and_no_audit_row_holds_a_webhooks_path(
     assert signing_secret(channel) not in message
 
 
-def test_old_deliveries_are_deleted_and_pending_ones_kept(channel: Channel) -> None:
+def test_old_deliveries_are_deleted_and_pending_ones_kept(channel):
     old = timezone.now() - timedelta(days=91)
     for state in ("sent", "pending"):
         delivery = make_delivery(channel)
@@ -371,7 +350,7 @@ def test_old_deliveries_are_deleted_and_pending_ones_kept(channel: Channel) -> N
     assert Delivery.objects.get().state == "pending"
 
 
-def test_a_mail_servers_address_says_how_it_is_reached() -> None:
+def test_a_mail_servers_address_says_how_it_is_reached():
     for url, port, tls in (
         ("smtp://me:p%40ss@mail.example.org", 587, (True, False)),
         ("smtps://mail.example.org", 465, (False, True)),
@@ -385,7 +364,7 @@ def test_a_mail_servers_address_says_how_it_is_reached() -> None:
         assert "p@ss" not in repr(server)
 
 
-def test_an_address_of_no_mail_server_is_refused_without_repeating_it() -> None:
+def test_an_address_of_no_mail_server_is_refused_without_repeating_it():
     for url in ("host:p4ss", "http://me:p4ss@x", "smtp://me:p4ss@h:x"):
         with pytest.raises(ValueError, match="COHORT_EMAIL_URL") as refused:
             read_mail_url(url)
@@ -393,7 +372,7 @@ def test_an_address_of_no_mail_server_is_refused_without_repeating_it() -> None:
         assert "p4ss" not in str(refused.value)
 
 
-def test_no_team_waits_behind_all_of_another(team: Team, hook: Hook) -> None:
+def test_no_team_waits_behind_all_of_another(team, hook):
     other = Team.objects.create(name="Other", slug="other")
     for _ in range(delivering.PER_CALL + 5):
         make_delivery(
@@ -409,7 +388,7 @@ def test_no_team_waits_behind_all_of_another(team: Team, hook: Hook) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_one_worker_delivers_at_a_time(channel: Channel, hook: Hook) -> None:
+def test_only_one_worker_delivers_at_a_time(channel, hook):
     delivery = make_delivery(channel)
     with psycopg.connect(**connection.get_connection_params()) as other:
         # Of the transaction: a session's is let go of only some time after its end.
@@ -424,9 +403,7 @@ def test_only_one_worker_delivers_at_a_time(channel: Channel, hook: Hook) -> Non
     assert delivery.state == "sent"
 
 
-def test_a_failing_message_delays_no_other(
-    team: Team, channel: Channel, hook: Hook, mail_box: MailBox
-) -> None:
+def test_a_failing_message_delays_no_other(team, channel, hook, mail_box):
     address = f"a@{'ä' * 60}.org"  # its ASCII form is too long for a name
     bad = Channel.objects.create(team=team, kind="email", address=address)
     deliveries = [make_delivery(bad), make_delivery(channel)]
@@ -439,9 +416,7 @@ def test_a_failing_message_delays_no_other(
     assert "worker" in deliveries[0].result
 
 
-def test_a_team_sends_few_tests_an_hour(
-    channel: Channel, alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_team_sends_few_tests_an_hour(channel, alice, monkeypatch):
     monkeypatch.setattr(services, "MAX_TESTS", 2)
     for _ in range(2):
         send_test(channel=channel, user=alice)
@@ -455,7 +430,7 @@ def test_a_team_sends_few_tests_an_hour(
     assert channel.deliveries.count() == 3
 
 
-def test_the_signature_in_the_help_is_correct() -> None:
+def test_the_signature_in_the_help_is_correct():
     signed = sign("whsec_example", 1_700_000_000, b'{"event": "test"}')
 
     assert signed in (FOLDER / "webhooks.md").read_text(encoding="utf-8")

@@ -13,7 +13,6 @@ from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team, User
 from dashboard.alerts import delivery as outbox
 from dashboard.alerts import firing
 from dashboard.alerts.firing import TITLES
@@ -26,7 +25,6 @@ from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import Claim, claim_run
 from dashboard.supervision.takeover import cut_history
 from tests.dashboard.alerts.factories import make_rule
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.logs import LogBuilder, group
 from trainer.alerts.conditions import Kind
 from trainer.alerts.rules import BY_CODE
@@ -61,7 +59,7 @@ class LogSteps:
 
 
 @pytest.fixture
-def log_steps(claim: Claim) -> LogSteps:
+def log_steps(claim) -> LogSteps:
     return LogSteps(claim)
 
 
@@ -70,7 +68,7 @@ def found(run: Run) -> list[tuple[int, str, int | None]]:
     return list(alerts.values_list("step", "state", "ended_step"))
 
 
-def test_a_rule_fires_once_and_is_resolved(run: Run, log_steps: LogSteps) -> None:
+def test_a_rule_fires_once_and_is_resolved(run, log_steps):
     make_rule(run.team, for_steps=2)
 
     log_steps(0.5, 2, 2, 2, 0.5, 0.5, 0.5)
@@ -78,9 +76,7 @@ def test_a_rule_fires_once_and_is_resolved(run: Run, log_steps: LogSteps) -> Non
     assert found(run) == [(3, "resolved", 6)]
 
 
-def test_a_metric_of_some_steps_counts_only_these(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_a_metric_of_some_steps_counts_only_these(run, log_steps):
     """KL over a sample of tokens is measured every n-th step."""
     make_rule(run.team, for_steps=3)
 
@@ -95,9 +91,7 @@ def test_a_metric_of_some_steps_counts_only_these(
     assert found(run) == [(33, "resolved", 97)]
 
 
-def test_repeated_lines_raise_no_second_alert(
-    run: Run, claim: Claim, log_steps: LogSteps
-) -> None:
+def test_repeated_lines_raise_no_second_alert(run, claim, log_steps):
     make_rule(run.team)
     log_steps(2)
 
@@ -106,9 +100,7 @@ def test_repeated_lines_raise_no_second_alert(
     assert found(run) == [(1, "firing", None)]
 
 
-def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(run, log_steps):
     make_rule(run.team)
     log_steps(*[0.1] * 7)
     for index in range(5):
@@ -125,7 +117,7 @@ def test_the_evidence_is_five_readings_on_both_sides_and_three_groups(
     assert (alert.value, alert.bound) == (2, 1)
 
 
-def test_pages_are_notified_through_the_stream(run: Run, log_steps: LogSteps) -> None:
+def test_pages_are_notified_through_the_stream(run, log_steps):
     make_rule(run.team)
     log_steps(0)
     run.refresh_from_db()
@@ -137,9 +129,7 @@ def test_pages_are_notified_through_the_stream(run: Run, log_steps: LogSteps) ->
     assert run.alerts_seq == run.seq
 
 
-def test_a_metric_the_run_has_had_and_no_longer_has_is_missing(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_a_metric_the_run_has_had_and_no_longer_has_is_missing(run, log_steps):
     make_rule(run.team, metric="loss", kind="missing", threshold=None)
 
     log_steps(1, metric="kl/mean")  # it never had a loss
@@ -151,9 +141,7 @@ def test_a_metric_the_run_has_had_and_no_longer_has_is_missing(
     assert [alert.step for alert in own] == [3]
 
 
-def test_a_rule_may_be_for_one_run_or_for_a_name(
-    run: Run, launch: Launcher, log_steps: LogSteps
-) -> None:
+def test_a_rule_may_be_for_one_run_or_for_a_name(run, launch, log_steps):
     make_rule(run.team, name="another", run=launch(name="second"))
     make_rule(run.team, name="other names", name_pattern="sft-*")
     make_rule(run.team, name="these", name_pattern="fir*")
@@ -164,7 +152,7 @@ def test_a_rule_may_be_for_one_run_or_for_a_name(
     assert [alert.read_as["name"] for alert in alerts] == ["these"]
 
 
-def test_evaluations_count_by_themselves(run: Run, log_steps: LogSteps) -> None:
+def test_evaluations_count_by_themselves(run, log_steps):
     make_rule(run.team, metric="eval/heldout/mean", kind="below", for_steps=2)
     for value in (0.5, 0.4):
         log_steps(0.1, 0.1)
@@ -181,9 +169,7 @@ def test_evaluations_count_by_themselves(run: Run, log_steps: LogSteps) -> None:
     assert found(run) == [(4, "firing", None)]
 
 
-def test_a_warning_covered_by_a_rule_raises_no_second_alert(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_a_warning_covered_by_a_rule_raises_no_second_alert(run, log_steps):
     log_steps.log.add(Warned, step=1, code="truncated", message="Most are cut.")
     log_steps.log.add(Warned, step=1, code="dead_groups", message="An older trainer's.")
     log_steps(*[0.6] * 10, metric="completion/frac_truncated")
@@ -192,9 +178,7 @@ def test_a_warning_covered_by_a_rule_raises_no_second_alert(
     assert (alert.rule and alert.rule.built_in, alert.step) == ("truncated", 10)
 
 
-def test_a_team_may_change_what_only_the_trainer_watched(
-    run: Run, alice: User, log_steps: LogSteps
-) -> None:
+def test_a_team_may_change_what_only_the_trainer_watched(run, alice, log_steps):
     rule = next(rule for rule in list_rules(run.team_id) if rule.built_in == "clipped")
     rule.threshold, rule.for_steps = 0.1, 2
     change_rule(rule=rule, user=alice)
@@ -205,7 +189,7 @@ def test_a_team_may_change_what_only_the_trainer_watched(
     assert (alert.rule_id, alert.step, alert.bound) == (rule.pk, 2, 0.1)
 
 
-def test_any_warning_can_be_kept(run: Run, log_steps: LogSteps) -> None:
+def test_any_warning_can_be_kept(run, log_steps):
     for _ in range(2):
         log_steps.log.add(Warned, step=1, code="odd\0", message="a\0b")
         log_steps.flush()
@@ -215,7 +199,7 @@ def test_any_warning_can_be_kept(run: Run, log_steps: LogSteps) -> None:
     assert (alert.code, alert.read_as["why"]) == ("odd␀", "a␀b")
 
 
-def test_a_phase_has_its_own_running_median(run: Run, log_steps: LogSteps) -> None:
+def test_a_phase_has_its_own_running_median(run, log_steps):
     make_rule(run.team, kind="times_usual", threshold=10, metric="grad")
     log_steps(*[1.0] * 12, metric="grad")
     log_steps.log.add(PhaseStarted, step=13, name="grpo", first_step=13, last_step=40)
@@ -226,9 +210,7 @@ def test_a_phase_has_its_own_running_median(run: Run, log_steps: LogSteps) -> No
 
 
 @pytest.mark.parametrize("has_restarted", [False, True])
-def test_a_rule_that_is_switched_off_is_withdrawn(
-    run: Run, alice: User, log_steps: LogSteps, has_restarted: bool
-) -> None:
+def test_a_rule_that_is_switched_off_is_withdrawn(run, alice, log_steps, has_restarted):
     rule = make_rule(run.team)
     log_steps(2)
 
@@ -241,8 +223,8 @@ def test_a_rule_that_is_switched_off_is_withdrawn(
 
 
 def test_a_changed_rule_fires_again_from_the_history(
-    run: Run, alice: User, log_steps: LogSteps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, alice, log_steps, monkeypatch
+):
     monkeypatch.setattr(firing, "RULES_SECONDS", 0)
     rule = make_rule(run.team, threshold=5, for_steps=3)
     log_steps(2, 2)
@@ -253,9 +235,7 @@ def test_a_changed_rule_fires_again_from_the_history(
     assert found(run) == [(3, "firing", None)]
 
 
-def test_a_resume_supersedes_what_came_after_its_checkpoint(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_a_resume_supersedes_what_came_after_its_checkpoint(run, log_steps):
     make_rule(run.team, name="KL")
     log_steps(2, 2, 0, 2)  # 1: fires, 3: resolved, 4: fires
 
@@ -281,7 +261,7 @@ def _go_back(run: Run, *, after: int) -> Claim:
     return claim
 
 
-def test_a_rolled_back_batch_is_evaluated_again(run: Run, log_steps: LogSteps) -> None:
+def test_a_rolled_back_batch_is_evaluated_again(run, log_steps):
     make_rule(run.team, for_steps=2)
     log_steps(2)
     log_steps.log.add(StepFinished, step=2, metrics={"kl/mean": 2})
@@ -299,9 +279,7 @@ def _go_away() -> None:
     raise ZeroDivisionError  # as when the database does
 
 
-def test_a_muted_alert_is_kept_and_not_sent(
-    run: Run, alice: User, log_steps: LogSteps
-) -> None:
+def test_a_muted_alert_is_kept_and_not_sent(run, alice, log_steps):
     Channel.objects.create(team=run.team, kind="email", address="a@example.org")
     later = timezone.now() + timedelta(hours=1)
     MutedRun.objects.create(run=run, until=later)
@@ -314,7 +292,7 @@ def test_a_muted_alert_is_kept_and_not_sent(
     assert Run.objects.get(id=run.id).state == "starting"
 
 
-def test_an_alert_is_queued_for_every_channel(run: Run, log_steps: LogSteps) -> None:
+def test_an_alert_is_queued_for_every_channel(run, log_steps):
     for is_enabled in (True, False):
         Channel.objects.create(
             team=run.team, kind="email", address="a@b.org", is_enabled=is_enabled
@@ -329,9 +307,7 @@ def test_an_alert_is_queued_for_every_channel(run: Run, log_steps: LogSteps) -> 
     assert delivery.alert.read_as["name"] == "KL"
 
 
-def test_a_channel_gets_a_limited_number_of_alerts(
-    run: Run, log_steps: LogSteps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_gets_a_limited_number_of_alerts(run, log_steps, monkeypatch):
     monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
     Channel.objects.create(team=run.team, kind="email", address="a@b.org")
     for name in ("one", "two", "three"):
@@ -344,9 +320,7 @@ def test_a_channel_gets_a_limited_number_of_alerts(
     assert "2 messages" in Delivery.objects.get(state="failed").result
 
 
-def test_a_pause_is_requested_once_per_alert(
-    run: Run, alice: User, log_steps: LogSteps
-) -> None:
+def test_a_pause_is_requested_once_per_alert(run, alice, log_steps):
     make_rule(run.team, pauses_run=True)
     log_steps.log.started()
     log_steps(2)
@@ -370,9 +344,7 @@ def test_a_pause_is_requested_once_per_alert(
     assert Run.objects.get(id=run.id).state == "pausing"
 
 
-def test_an_acknowledged_alert_is_not_raised_again(
-    run: Run, alice: User, log_steps: LogSteps
-) -> None:
+def test_an_acknowledged_alert_is_not_raised_again(run, alice, log_steps):
     make_rule(run.team)
     log_steps(2)
     alert = Alert.objects.get(run=run)
@@ -387,9 +359,7 @@ def test_an_acknowledged_alert_is_not_raised_again(
     assert (alert.state, alert.acknowledged_by) == ("resolved", alice)
 
 
-def test_a_step_without_alerts_makes_no_alert_query(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_a_step_without_alerts_makes_no_alert_query(run, log_steps):
     for n in range(20):
         make_rule(run.team, name=f"rule {n}")
     log_steps(0)
@@ -400,9 +370,7 @@ def test_a_step_without_alerts_makes_no_alert_query(
     assert not [q for q in queries.captured_queries if "alerts_" in q["sql"]]
 
 
-def test_a_restart_reads_the_steps_of_a_young_run_once_for_all_rules(
-    run: Run, log_steps: LogSteps
-) -> None:
+def test_a_restart_reads_the_steps_of_a_young_run_once_for_all_rules(run, log_steps):
     for n in range(8):
         make_rule(run.team, name=f"rule {n}", metric=f"metric/{n}")
     log_steps(2, metric="metric/1")
@@ -416,7 +384,7 @@ def test_a_restart_reads_the_steps_of_a_young_run_once_for_all_rules(
     assert found(run) == [(1, "firing", None), (2, "firing", None)]
 
 
-def test_every_team_has_the_built_in_rules(team: Team) -> None:
+def test_every_team_has_the_built_in_rules(team):
     rules = list_rules(team.pk)
 
     assert [rule.built_in for rule in rules][:2] == ["not_finite", "kl"]
@@ -437,9 +405,7 @@ KINDS = [k for k in Kind if k not in (Kind.OVERFITS, Kind.WARNED)]
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(course=COURSES, restarts=st.sets(st.integers(0, 25)), data=st.data())
-def test_restarts_of_the_worker_change_nothing(
-    launch: Launcher, course: list[float | None], restarts: set[int], data: Any
-) -> None:
+def test_restarts_of_the_worker_change_nothing(launch, course, restarts, data) -> None:
     Rule.objects.all().delete()
     for kind in KINDS:
         fields = {"threshold": data.draw(st.sampled_from([0.4, 1.0, 2.0, 40.0]))}
@@ -463,5 +429,5 @@ def test_restarts_of_the_worker_change_nothing(
     assert run_through(restarts) == run_through(set())
 
 
-def test_a_title_is_of_a_warning_that_no_rule_watches_for() -> None:
+def test_a_title_is_of_a_warning_that_no_rule_watches_for():
     assert not TITLES.keys() & BY_CODE.keys()

@@ -8,11 +8,9 @@ from datetime import timedelta
 
 import pytest
 from django.db import transaction
-from django.test import Client
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.alerts import delivery as giving_up
 from dashboard.alerts import delivery as outbox
 from dashboard.alerts.delivery import MAX_ATTEMPTS, deliver_due
@@ -27,21 +25,21 @@ from tests.dashboard.completions.factories import make_run
 
 
 @pytest.fixture
-def hook(settings: Settings) -> Iterator[Hook]:
+def hook(settings) -> Iterator[Hook]:
     with serve_hook() as hook:
         settings.WEBHOOK_HOSTS = hook.host
         yield hook
 
 
 @pytest.fixture
-def channel(team: Team, hook: Hook) -> Channel:
+def channel(team, hook) -> Channel:
     return Channel.objects.create(
         team=team, kind="webhook", address=hook.url, events=Event.values
     )
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_run(
         shared_team,
         state="running",
@@ -69,14 +67,7 @@ def move(run: Run, target: RunState, **fields: object) -> None:
         (RunState.PAUSED, "run.paused", {"pause_reason": "A judge is away."}),
     ],
 )
-def test_a_webhook_receives_the_end_of_a_run(
-    run: Run,
-    channel: Channel,
-    hook: Hook,
-    target: RunState,
-    event: str,
-    fields: dict[str, str],
-) -> None:
+def test_a_webhook_receives_the_end_of_a_run(run, channel, hook, target, event, fields):
     move(run, target, **fields)
 
     assert deliver_due() == 1
@@ -104,9 +95,7 @@ def test_a_webhook_receives_the_end_of_a_run(
     }
 
 
-def test_a_message_has_the_run_at_the_time_of_the_event(
-    run: Run, channel: Channel, hook: Hook
-) -> None:
+def test_a_message_has_the_run_at_the_time_of_the_event(run, channel, hook):
     move(run, RunState.PAUSED, pause_reason="A judge is away.")
     transition(
         run.pk, sources=[RunState.PAUSED], target=RunState.QUEUED, pause_reason=""
@@ -118,7 +107,7 @@ def test_a_message_has_the_run_at_the_time_of_the_event(
     assert (run_data["state"], run_data["reason"]) == ("paused", "A judge is away.")
 
 
-def test_a_requested_stop_is_sent_once(run: Run, channel: Channel, alice: User) -> None:
+def test_a_requested_stop_is_sent_once(run, channel, alice):
     request_stop(run=run, user=alice)  # stopping: it has not stopped yet
     assert not Delivery.objects.exists()
 
@@ -130,7 +119,7 @@ def test_a_requested_stop_is_sent_once(run: Run, channel: Channel, alice: User) 
     assert "alice" in delivery.content["reason"]
 
 
-def test_unsubscribed_events_are_not_sent(run: Run, channel: Channel) -> None:
+def test_unsubscribed_events_are_not_sent(run, channel):
     Channel.objects.update(events=["alert.fired", "run.failed"])
 
     move(run, RunState.FINISHED)
@@ -138,9 +127,7 @@ def test_unsubscribed_events_are_not_sent(run: Run, channel: Channel) -> None:
     assert not Delivery.objects.exists()
 
 
-def test_a_muted_run_and_a_channel_that_is_off_are_silent(
-    team: Team, alice: User, run: Run, channel: Channel
-) -> None:
+def test_a_muted_run_and_a_channel_that_is_off_are_silent(team, alice, run, channel):
     Channel.objects.create(
         team=team, kind="email", address="a@b.org", events=Event.values
     )
@@ -156,9 +143,7 @@ def test_a_muted_run_and_a_channel_that_is_off_are_silent(
     assert [one.channel.kind for one in Delivery.objects.all()] == ["email"]
 
 
-def test_other_teams_and_rolled_back_events_get_no_message(
-    charlie: User, run: Run, channel: Channel
-) -> None:
+def test_other_teams_and_rolled_back_events_get_no_message(charlie, run, channel):
     Channel.objects.create(
         team=charlie.teams.get(), kind="email", address="a@b.org", events=Event.values
     )
@@ -172,7 +157,7 @@ def test_other_teams_and_rolled_back_events_get_no_message(
     assert [each.channel for each in Delivery.objects.all()] == [channel]
 
 
-def test_a_mail_describes_the_run(team: Team, run: Run) -> None:
+def test_a_mail_describes_the_run(team, run):
     channel = Channel.objects.create(
         team=team, kind="email", address="a@b.org", events=Event.values
     )
@@ -191,8 +176,8 @@ def test_a_mail_describes_the_run(team: Team, run: Run) -> None:
 
 
 def test_a_failing_channel_is_switched_off_and_the_others_are_notified(
-    team: Team, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    team, channel, hook, monkeypatch
+):
     monkeypatch.setattr(giving_up, "MAX_FAILED", 2)
     other = Channel.objects.create(team=team, kind="email", address="a@b.org")
     hook.status = 500
@@ -213,9 +198,7 @@ def test_a_failing_channel_is_switched_off_and_the_others_are_notified(
     assert "T0K3N" not in subject + text
 
 
-def test_a_success_resets_the_count_of_failures(
-    team: Team, channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_success_resets_the_count_of_failures(team, channel, hook, monkeypatch):
     monkeypatch.setattr(giving_up, "MAX_FAILED", 2)
     for status in (500, 200, 500):
         hook.status = status
@@ -227,9 +210,7 @@ def test_a_success_resets_the_count_of_failures(
     assert (channel.is_enabled, channel.num_failed) == (True, 1)
 
 
-def test_tests_that_fail_switch_nothing_off(
-    channel: Channel, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tests_that_fail_switch_nothing_off(channel, hook, monkeypatch):
     monkeypatch.setattr(giving_up, "MAX_FAILED", 1)
     hook.status = 500
     make_delivery(channel)
@@ -240,9 +221,7 @@ def test_tests_that_fail_switch_nothing_off(
     assert (channel.is_enabled, channel.num_failed) == (True, 0)
 
 
-def test_switching_on_resets_the_count_of_failures(
-    channel: Channel, alice: User
-) -> None:
+def test_switching_on_resets_the_count_of_failures(channel, alice):
     Channel.objects.update(is_enabled=False, num_failed=5, gave_up="5 messages …")
 
     switch_channel(channel=channel, user=alice, is_enabled=True)
@@ -251,9 +230,7 @@ def test_switching_on_resets_the_count_of_failures(
     assert (channel.is_enabled, channel.num_failed, channel.gave_up) == (True, 0, "")
 
 
-def test_a_failed_message_is_sent_again_under_the_same_id(
-    channel: Channel, hook: Hook, alice: User
-) -> None:
+def test_a_failed_message_is_sent_again_under_the_same_id(channel, hook, alice):
     delivery = make_delivery(channel)
     hook.status = 500
     deliver_due()
@@ -269,9 +246,7 @@ def test_a_failed_message_is_sent_again_under_the_same_id(
     assert AuditEntry.objects.filter(verb="alert_channel.sent_again").count() == 1
 
 
-def test_a_message_is_sent_again_only_to_an_enabled_channel(
-    channel: Channel, alice_client: Client
-) -> None:
+def test_a_message_is_sent_again_only_to_an_enabled_channel(channel, alice_client):
     delivery = make_delivery(channel)
     Delivery.objects.update(state="failed")
     again = f"/alpha/settings/notifications/{delivery.pk}/again"
@@ -285,9 +260,7 @@ def test_a_message_is_sent_again_only_to_an_enabled_channel(
     assert 'data-delivery-state="pending"' in taken
 
 
-def test_the_events_of_a_channel_can_be_changed(
-    channel: Channel, alice: User, alice_client: Client
-) -> None:
+def test_the_events_of_a_channel_can_be_changed(channel, alice, alice_client):
     page = f"/alpha/settings/notifications/{channel.pk}/events"
 
     alice_client.post(page, {"events": ["run.failed", "run.paused"]})
@@ -300,7 +273,7 @@ def test_the_events_of_a_channel_can_be_changed(
     assert entry.detail["events"] == ["run.failed", "run.paused"]
 
 
-def test_a_new_channel_requires_events(team: Team, alice_client: Client) -> None:
+def test_a_new_channel_requires_events(team, alice_client):
     given = {"kind": "webhook", "address": "https://hooks.example.org/x"}
 
     without = alice_client.post("/alpha/settings/notifications/", given)
@@ -312,9 +285,7 @@ def test_a_new_channel_requires_events(team: Team, alice_client: Client) -> None
     assert Channel.objects.get().events == ["run.failed"]
 
 
-def test_a_disabled_channel_is_shown_with_its_reason(
-    channel: Channel, alice_client: Client
-) -> None:
+def test_a_disabled_channel_is_shown_with_its_reason(channel, alice_client):
     Channel.objects.update(is_enabled=False, gave_up="5 messages in a row …")
 
     text = alice_client.get("/alpha/settings/notifications/").text
@@ -322,9 +293,7 @@ def test_a_disabled_channel_is_shown_with_its_reason(
     assert "5 messages in a row …" in text
 
 
-def test_the_log_is_read_by_state_and_by_page(
-    channel: Channel, alice_client: Client
-) -> None:
+def test_the_log_is_read_by_state_and_by_page(channel, alice_client):
     for _ in range(51):
         make_delivery(channel)
     Delivery.objects.filter(pk=Delivery.objects.first().pk).update(state="failed")  # type: ignore[union-attr]  # there are some
@@ -340,9 +309,7 @@ def test_the_log_is_read_by_state_and_by_page(
     )
 
 
-def test_a_channel_gets_a_limited_number_of_run_messages(
-    team: Team, channel: Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_gets_a_limited_number_of_run_messages(team, channel, monkeypatch):
     monkeypatch.setattr(outbox, "MAX_AN_HOUR", 2)
     for _ in range(3):
         request_stop(run=make_run(team, state="paused", finished_at=None), user=None)
@@ -352,8 +319,8 @@ def test_a_channel_gets_a_limited_number_of_run_messages(
 
 
 def test_events_of_another_teams_channel_cannot_be_changed(
-    channel: Channel, charlie: User, charlie_client: Client
-) -> None:
+    channel, charlie, charlie_client
+):
     choose_events(channel=channel, user=charlie, events=["run.failed"])
     page = f"/other/settings/notifications/{channel.pk}/events"
 

@@ -13,7 +13,6 @@ from dashboard.runs.models import Run
 from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.takeover import cut_history
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.alerts.evaluator import Recovered, RuleEvaluator
 from trainer.alerts.rules import BY_CODE, meaningless_rules
@@ -206,7 +205,7 @@ def of_ingest(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_find_the_same(launch: Launcher, case: str) -> None:
+def test_both_find_the_same(launch, case):
     course, expected = CASES[case]
     run = launch()
     firing._cached.clear()
@@ -218,7 +217,7 @@ def test_both_find_the_same(launch: Launcher, case: str) -> None:
     assert of_ingest(course, launch(name="again"), restarts=True) == found
 
 
-def test_both_leave_out_rules_that_do_not_apply_to_a_phase(launch: Launcher) -> None:
+def test_both_leave_out_rules_that_do_not_apply_to_a_phase(launch):
     phases = [
         {"name": "compares", "num_steps": 25},
         {
@@ -239,7 +238,7 @@ def test_both_leave_out_rules_that_do_not_apply_to_a_phase(launch: Launcher) -> 
     assert of_ingest(course, run) == found
 
 
-def test_both_hold_float32_to_its_own_limit(launch: Launcher) -> None:
+def test_both_hold_float32_to_its_own_limit(launch):
     run = launch(model={"path": "model", "dtype": "float32"})
     course = [*steps(2, mismatch__mean=0.12), *steps(6, mismatch__mean=0.001)]
 
@@ -251,7 +250,7 @@ def test_both_hold_float32_to_its_own_limit(launch: Launcher) -> None:
     assert of_ingest(course, run) == found
 
 
-def test_every_rule_is_in_a_case() -> None:
+def test_every_rule_is_in_a_case():
     found = {code for _, expected in CASES.values() for code, _ in expected}
     found.add("mismatch_float32")
 

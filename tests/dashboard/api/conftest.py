@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from dashboard.accounts.models import User
     from tests.dashboard.api.asking import Program
 
 
 @pytest.fixture(autouse=True)
-def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_limits(monkeypatch) -> None:
     for name in ("MAX_OF_TOKEN", "MAX_OF_INGEST", "MAX_OF_ADDRESS"):
         monkeypatch.setattr(f"dashboard.api.guards.{name}", 10**6)
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     from tests.dashboard.api.asking import Program, make_token
 
     return Program(make_token(alice, "write"))

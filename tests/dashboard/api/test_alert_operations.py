@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.models import AuditEntry
 from dashboard.alerts.models import Rule
 from tests.dashboard.alerts.factories import make_alert, make_rule
-from tests.dashboard.api.asking import Program
 from tests.dashboard.completions.factories import make_run
 
 
@@ -14,9 +13,7 @@ def verbs(prefix: str) -> list[str]:
     return [entry.verb.removeprefix(prefix) for entry in found]
 
 
-def test_a_rule_is_made_changed_switched_off_and_deleted(
-    program: Program, team: Team
-) -> None:
+def test_a_rule_is_made_changed_switched_off_and_deleted(program, team):
     requested = {"metric": "kl/mean", "kind": "above", "threshold": 0.5, "for_steps": 3}
     made = program.post("/alert-rules", requested)
     address = f"/alert-rules/{made.json()['id']}"
@@ -42,7 +39,7 @@ def test_a_rule_is_made_changed_switched_off_and_deleted(
     ]
 
 
-def test_a_rule_that_cannot_be_names_its_field(program: Program) -> None:
+def test_a_rule_that_cannot_be_names_its_field(program):
     for body, field in [
         ({"metric": "m", "kind": "above"}, "body.threshold"),
         ({"metric": "m", "kind": "sideways"}, "body.kind"),
@@ -56,7 +53,7 @@ def test_a_rule_that_cannot_be_names_its_field(program: Program) -> None:
         assert not Rule.objects.exists(), body
 
 
-def test_a_rule_of_one_run_is_kept_to_it(program: Program, team: Team) -> None:
+def test_a_rule_of_one_run_is_kept_to_it(program, team):
     run = make_run(team)
     requested = {"metric": "loss", "kind": "missing", "run_id": run.pk}
 
@@ -69,9 +66,7 @@ def test_a_rule_of_one_run_is_kept_to_it(program: Program, team: Team) -> None:
     assert every["run_id"] is None
 
 
-def test_a_built_in_rules_numbers_change_but_it_cannot_be_deleted(
-    program: Program,
-) -> None:
+def test_a_built_in_rules_numbers_change_but_it_cannot_be_deleted(program):
     rules = program.get("/alert-rules").json()["items"]
     one = next(rule for rule in rules if rule["built_in"] == "kl")
     address = f"/alert-rules/{one['id']}"
@@ -85,7 +80,7 @@ def test_a_built_in_rules_numbers_change_but_it_cannot_be_deleted(
     assert gone.status_code == 409
 
 
-def test_alerts_are_narrowed_and_looked_at(program: Program, team: Team) -> None:
+def test_alerts_are_narrowed_and_looked_at(program, team):
     rule, run = make_rule(team), make_run(team)
     live = make_run(team, state="queued", started_at=None, finished_at=None)
     old, new = make_alert(run, rule), make_alert(live)

@@ -12,7 +12,6 @@ from django.http import HttpRequest, JsonResponse
 from django.test import RequestFactory
 from django.utils import timezone
 
-from dashboard.accounts.models import User
 from dashboard.accounts.throttling import redis_client
 from dashboard.api import guards
 from dashboard.api.guards import guarded
@@ -25,11 +24,11 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, "admin"))
 
 
-def test_an_unknown_address_is_a_problem_too(program: Program) -> None:
+def test_an_unknown_address_is_a_problem_too(program):
     found = program.get("/nothing/here")
 
     assert found.status_code == 404
@@ -39,13 +38,13 @@ def test_an_unknown_address_is_a_problem_too(program: Program) -> None:
     assert "/api/v1/nothing/here" in found.json()["detail"]
 
 
-def test_a_refused_method_names_the_allowed_ones(program: Program) -> None:
+def test_a_refused_method_names_the_allowed_ones(program):
     found = program.post("/me")
 
     assert (found.status_code, found["Allow"]) == (405, "GET")
 
 
-def test_a_wrong_value_is_named_by_its_field(program: Program) -> None:
+def test_a_wrong_value_is_named_by_its_field(program):
     found = program.get("/tokens?limit=1000")
 
     assert found.status_code == 422
@@ -54,7 +53,7 @@ def test_a_wrong_value_is_named_by_its_field(program: Program) -> None:
     assert "200" in error["message"]
 
 
-def test_an_invalid_cursor_is_rejected(program: Program) -> None:
+def test_an_invalid_cursor_is_rejected(program):
     for cursor in ["x", "é", "djE6", "djI6MQ", write_cursor(2**70)]:
         found = program.get(f"/tokens?cursor={cursor}")
 
@@ -62,7 +61,7 @@ def test_an_invalid_cursor_is_rejected(program: Program) -> None:
         assert found.json()["errors"][0]["field"] == "query.cursor", cursor
 
 
-def test_cursors_come_back_as_they_were() -> None:
+def test_cursors_come_back_as_they_were():
     assert [read_cursor(write_cursor(n)) for n in (0, 7, 2**63 - 1)] == [
         0,
         7,
@@ -70,7 +69,7 @@ def test_cursors_come_back_as_they_were() -> None:
     ]
 
 
-def test_pages_neither_repeat_nor_hide(program: Program, alice: User) -> None:
+def test_pages_neither_repeat_nor_hide(program, alice):
     texts = [make_token(alice, name=f"t{i}") for i in range(4)]
     seen: list[int] = []
     cursor = ""
@@ -85,16 +84,14 @@ def test_pages_neither_repeat_nor_hide(program: Program, alice: User) -> None:
     assert seen == sorted([*(token_of(text).pk for text in texts), mine], reverse=True)
 
 
-def test_a_nul_character_is_rejected_before_any_query(program: Program) -> None:
+def test_a_nul_character_is_rejected_before_any_query(program):
     found = program.get("/tokens?cursor=%00")
 
     assert found.status_code == 422
     assert found.json()["errors"][0]["field"] == "query.cursor"
 
 
-def test_every_response_has_rate_limit_headers(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_response_has_rate_limit_headers(program, monkeypatch):
     monkeypatch.setattr(guards, "MAX_OF_TOKEN", 2)
     monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9)
 
@@ -107,9 +104,7 @@ def test_every_response_has_rate_limit_headers(
     assert "More than 2 requests" in found[2].json()["detail"]
 
 
-def test_requests_without_token_are_counted_by_address(
-    db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_without_token_are_counted_by_address(db, monkeypatch):
     monkeypatch.setattr(guards, "MAX_OF_ADDRESS", 1)
     monkeypatch.setattr(guards, "WINDOW_SECONDS", 10**9 + 7)
     redis_client().flushdb()
@@ -117,9 +112,7 @@ def test_requests_without_token_are_counted_by_address(
     assert [Program().get("/me").status_code for _ in range(2)] == [401, 429]
 
 
-def test_without_redis_nothing_is_counted_and_all_is_answered(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_redis_nothing_is_counted_and_all_is_answered(program, monkeypatch):
     nowhere = redis.Redis.from_url("unix:///nowhere/redis.sock")
     monkeypatch.setattr("dashboard.accounts.throttling.redis_client", lambda: nowhere)
 
@@ -129,9 +122,7 @@ def test_without_redis_nothing_is_counted_and_all_is_answered(
     assert "RateLimit-Limit" not in found.headers
 
 
-def test_an_internal_error_is_logged_and_reveals_nothing(
-    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_internal_error_is_logged_and_reveals_nothing(program, monkeypatch, caplog):
     def fail(*_: Any) -> None:
         raise RuntimeError("password is hunter2")
 
@@ -171,11 +162,11 @@ class Counting:
 
 
 @pytest.fixture
-def token(alice: User) -> str:
+def token(alice) -> str:
     return make_token(alice, "write")
 
 
-def test_a_repeated_key_gets_the_first_response(token: str) -> None:
+def test_a_repeated_key_gets_the_first_response(token):
     counting = Counting()
 
     found = [counting.post(token, 7, "a") for _ in range(2)]
@@ -187,7 +178,7 @@ def test_a_repeated_key_gets_the_first_response(token: str) -> None:
     assert found[1]["Idempotent-Replayed"] == "true"
 
 
-def test_a_key_is_good_for_one_request(token: str) -> None:
+def test_a_key_is_good_for_one_request(token):
     counting = Counting()
     counting.post(token, 7, "a")
 
@@ -199,7 +190,7 @@ def test_a_key_is_good_for_one_request(token: str) -> None:
     assert counting.done == [7]
 
 
-def test_a_key_is_its_tokens_own(token: str, alice: User) -> None:
+def test_a_key_is_its_tokens_own(token, alice):
     counting = Counting()
 
     counting.post(token, 7, "a")
@@ -208,7 +199,7 @@ def test_a_key_is_its_tokens_own(token: str, alice: User) -> None:
     assert counting.done == [7, 8]
 
 
-def test_a_refused_request_leaves_its_key_free(token: str) -> None:
+def test_a_refused_request_leaves_its_key_free(token):
     counting = Counting()
 
     found = [counting.post(token, number, "a").status_code for number in (-1, 1)]
@@ -217,7 +208,7 @@ def test_a_refused_request_leaves_its_key_free(token: str) -> None:
     assert Replay.objects.count() == 1
 
 
-def test_a_key_is_forgotten_after_a_day(token: str) -> None:
+def test_a_key_is_forgotten_after_a_day(token):
     counting = Counting()
     counting.post(token, 7, "a")
     Replay.objects.update(created_at=timezone.now() - timedelta(days=2))
@@ -227,7 +218,7 @@ def test_a_key_is_forgotten_after_a_day(token: str) -> None:
     assert counting.done == [7, 8]
 
 
-def test_an_invalid_key_is_rejected(token: str) -> None:
+def test_an_invalid_key_is_rejected(token):
     for key in ["", "x" * 101, "tab\tbed"]:
         counting = Counting()
 

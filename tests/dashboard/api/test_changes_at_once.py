@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.alerts.models import Rule
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_rule
@@ -36,9 +36,7 @@ def change_rule(team: Team) -> tuple[str, dict[str, Any], Callable[[], object]]:
 
 
 @pytest.mark.parametrize("begin", [change_run, change_rule])
-def test_a_concurrent_change_is_not_lost(
-    begin: Callable[[Team], Any], team: Team, alice: User
-) -> None:
+def test_a_concurrent_change_is_not_lost(begin, team, alice):
     program = Program(make_token(alice, "write"))
     path, mine, theirs = begin(team)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.models import AuditEntry
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.jobs.models import JobState
 from tests.dashboard.api.asking import BASE, Program
@@ -22,7 +22,7 @@ LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 
 
 @pytest.fixture
-def version(program: Program) -> dict[str, Any]:
+def version(program) -> dict[str, Any]:
     return upload(program)
 
 
@@ -42,9 +42,7 @@ def rows_of(program: Program, version: dict[str, Any], query: str = "") -> Any:
     return program.get(f"/dataset-versions/{version['id']}/rows{query}").json()
 
 
-def test_rows_are_searched_sorted_and_paged(
-    program: Program, version: dict[str, Any]
-) -> None:
+def test_rows_are_searched_sorted_and_paged(program, version):
     searched = rows_of(program, version, "?column=level&value=1&sort=-position")
     seen, cursor = [], ""
     while True:
@@ -59,7 +57,7 @@ def test_rows_are_searched_sorted_and_paged(
     assert seen == sorted((row["answer"] for row in ROWS), reverse=True)
 
 
-def test_a_column_may_be_a_path_into_one(program: Program) -> None:
+def test_a_column_may_be_a_path_into_one(program):
     rows = ({"question": f"{n}?", "level": {"of": [n % 3]}} for n in range(9))
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     version = upload(program, lines, answer="")
@@ -73,9 +71,7 @@ def test_a_column_may_be_a_path_into_one(program: Program) -> None:
     assert refused["errors"][0]["field"] == "query.column"
 
 
-def test_an_invalid_filter_is_an_error_of_its_field(
-    program: Program, version: dict[str, Any]
-) -> None:
+def test_an_invalid_filter_is_an_error_of_its_field(program, version):
     for query, field in [
         ("?sort=loudness", "query.sort"),
         ("?column=nothing", "query.column"),
@@ -87,7 +83,7 @@ def test_an_invalid_filter_is_an_error_of_its_field(
         assert refused["errors"][0]["field"] == field, query
 
 
-def test_a_version_is_downloaded(program: Program, version: dict[str, Any]) -> None:
+def test_a_version_is_downloaded(program, version):
     answer = program.get(f"/dataset-versions/{version['id']}/files/jsonl")
 
     lines = b"".join(answer.streaming_content).splitlines()
@@ -105,7 +101,7 @@ def put(program: Program, upload_id: int, offset: int, part: bytes) -> Any:
     )
 
 
-def test_an_upload_in_parts_is_resumed(program: Program) -> None:
+def test_an_upload_in_parts_is_resumed(program):
     packed = gzip.compress(LINES)
     begin = {
         "filename": "sums.jsonl.gz",
@@ -129,7 +125,7 @@ def test_an_upload_in_parts_is_resumed(program: Program) -> None:
     assert not Upload.objects.exists()
 
 
-def test_an_unfinished_upload_is_discarded(program: Program) -> None:
+def test_an_unfinished_upload_is_discarded(program):
     begin = {"filename": "x.jsonl", "num_bytes": 9, "fingerprint": "a"}
     waiting = program.post("/dataset-uploads", begin).json()
 
@@ -139,7 +135,7 @@ def test_an_unfinished_upload_is_discarded(program: Program) -> None:
     assert program.get(f"/dataset-uploads/{waiting['id']}").status_code == 404
 
 
-def test_a_link_is_left_to_a_worker(program: Program) -> None:
+def test_a_link_is_left_to_a_worker(program):
     fetch = {"link": "openai/gsm8k", "part": "main/train"}
     begun = program.post("/dataset-fetches", fetch)
     wrong = program.post("/dataset-fetches", {"link": "ftp://example.org/x"})
@@ -150,7 +146,7 @@ def test_a_link_is_left_to_a_worker(program: Program) -> None:
     assert wrong.json()["errors"][0]["field"] == "body.link"
 
 
-def test_the_splits_of_a_hub_dataset_are_listed(program: Program) -> None:
+def test_the_splits_of_a_hub_dataset_are_listed(program):
     job = program.post("/dataset-fetches", {"link": "openai/gsm8k"}).json()
     file = {"path": "train.jsonl", "num_bytes": 9, "blob": "a", "sha256": ""}
     choice = {
@@ -171,7 +167,7 @@ def test_the_splits_of_a_hub_dataset_are_listed(program: Program) -> None:
     assert [each["name"] for each in offered] == ["main/train"]
 
 
-def test_an_import_is_stopped(program: Program) -> None:
+def test_an_import_is_stopped(program):
     job = program.post("/dataset-fetches", {"link": "openai/gsm8k"}).json()
     address = f"/imports/{job['id']}"
 
@@ -181,9 +177,7 @@ def test_an_import_is_stopped(program: Program) -> None:
     assert program.get(address).json()["state"] == "cancelled"
 
 
-def test_a_dataset_is_moved_to_the_trash_and_restored(
-    program: Program, version: dict[str, Any], team: Team
-) -> None:
+def test_a_dataset_is_moved_to_the_trash_and_restored(program, version, team):
     address = f"/datasets/{version['dataset_id']}"
     moved = [program.patch(address, {"is_trashed": True}).json() for _ in range(2)]
     trashed = program.get("/datasets?is_trashed=true").json()
@@ -207,9 +201,7 @@ def test_a_dataset_is_moved_to_the_trash_and_restored(
     )
 
 
-def test_a_dataset_is_deleted_only_from_the_trash(
-    program: Program, version: dict[str, Any]
-) -> None:
+def test_a_dataset_is_deleted_only_from_the_trash(program, version):
     address = f"/datasets/{version['dataset_id']}"
     early = program.delete(address)
     program.patch(address, {"is_trashed": True})
@@ -221,7 +213,7 @@ def test_a_dataset_is_deleted_only_from_the_trash(
     assert not Dataset.objects.exists()
 
 
-def test_a_program_sends_a_template_and_paths(program: Program) -> None:
+def test_a_program_sends_a_template_and_paths(program):
     row = {"question": "2+2?", "info": {"right": ["4", "four"]}, "level": 1}
     data = json.dumps(row).encode()
 
@@ -239,7 +231,7 @@ def test_a_program_sends_a_template_and_paths(program: Program) -> None:
     assert made["mapping"]["answer"] == "info.right"
 
 
-def test_a_program_names_the_system_column(program: Program) -> None:
+def test_a_program_names_the_system_column(program):
     row = {"question": "2+2?", "answer": "4", "role": "Be short."}
 
     made = upload(program, json.dumps(row).encode(), system="role", columns=[])
@@ -249,7 +241,7 @@ def test_a_program_names_the_system_column(program: Program) -> None:
     assert made["mapping"]["system"] == "role"
 
 
-def test_a_programs_wrong_mapping_names_its_field(program: Program) -> None:
+def test_a_programs_wrong_mapping_names_its_field(program):
     for fields, field, code in [
         ({"template": "{{ question"}, "form.template", "datasets.bad_template"),
         ({"template": "{{ nothing }}"}, "form.template", "datasets.unknown_column"),
@@ -272,7 +264,7 @@ def test_a_programs_wrong_mapping_names_its_field(program: Program) -> None:
         assert not code or error["code"] == code, error
 
 
-def test_equal_errors_of_rows_are_one_error(program: Program) -> None:
+def test_equal_errors_of_rows_are_one_error(program):
     bad = "".join('{"question": "a", "answer": null, "level": 1}\n' for _ in range(40))
     file = SimpleUploadedFile("sums.jsonl", LINES + bad.encode())
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from ninja.operation import Operation
 
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role, User
 from dashboard.alerts.models import Alert
 from dashboard.api.auth import Access, Bearer
 from dashboard.api.models import ApiToken
@@ -62,18 +62,18 @@ def operations() -> Iterator[tuple[str, str, str, Operation]]:
                     yield name, method, f"{router.prefix}{path}", operation
 
 
-def test_every_operation_has_a_row_and_every_row_an_operation() -> None:
+def test_every_operation_has_a_row_and_every_row_an_operation():
     assert sorted(name for name, *_ in operations()) == sorted(SCOPES)
 
 
-def test_every_operation_takes_the_scope_of_its_row() -> None:
+def test_every_operation_takes_the_scope_of_its_row():
     for name, _, _, operation in operations():
         taken = {auth.scope for auth in operation.auth_callbacks}
         assert all(isinstance(auth, Bearer) for auth in operation.auth_callbacks), name
         assert taken == {SCOPES[name]}, name
 
 
-def test_every_address_is_guarded() -> None:
+def test_every_address_is_guarded():
     names = {str(pattern.name) for pattern in api_patterns}
 
     assert names == {f"api_{name}" for name in SCOPES} | set(NOT_OPERATIONS)
@@ -82,7 +82,7 @@ def test_every_address_is_guarded() -> None:
 
 
 @pytest.fixture
-def people(team: Team, alice: User, bob: User) -> dict[str, User]:
+def people(team, alice, bob) -> dict[str, User]:
     found = {Role.OWNER: alice, Role.VIEWER: bob}
     for role in (Role.MEMBER, Role.ADMIN):
         found[role] = User.objects.create_user(f"the-{role}")
@@ -91,7 +91,7 @@ def people(team: Team, alice: User, bob: User) -> dict[str, User]:
 
 
 @pytest.fixture
-def addresses(team: Team, alice: User) -> dict[str, str]:
+def addresses(team, alice) -> dict[str, str]:
     """Of every operation, with the numbers of things that are there."""
     known = known_things(team, alice)
     return {
@@ -113,7 +113,7 @@ def token_with(user: User, role: str, scope: str) -> str:
     return text
 
 
-def test_a_token_may_do_what_both_its_scope_and_its_role_allow() -> None:
+def test_a_token_may_do_what_both_its_scope_and_its_role_allow():
     for role, scope in itertools.product(OF_ROLE, SCOPE_SETS):
         access = Access(
             token=ApiToken(scopes=[scope]), membership=Membership(role=role)
@@ -122,9 +122,7 @@ def test_a_token_may_do_what_both_its_scope_and_its_role_allow() -> None:
         assert access.scopes == SCOPE_SETS[scope] & OF_ROLE[role], (role, scope)
 
 
-def test_a_lower_role_removes_scopes_from_a_token(
-    people: dict[str, User],
-) -> None:
+def test_a_lower_role_removes_scopes_from_a_token(people):
     """Of an owner's, so that the person may ask anything again once promoted."""
     program = Program(token_with(people[Role.VIEWER], Role.VIEWER, "admin"))
 
@@ -160,9 +158,7 @@ def programs(
     }
 
 
-def test_only_sufficient_scopes_get_a_response(
-    addresses: dict[str, str], people: dict[str, User], charlie: User
-) -> None:
+def test_only_sufficient_scopes_get_a_response(addresses, people, charlie):
     """Each operation is called without a body by every allowed role;
 
     deletions come last.
@@ -204,9 +200,7 @@ def _ask(program: Program, name: str, method: str, address: str) -> int:
     return program.ask(method, address, BODIES.get(name)).status_code
 
 
-def test_numbers_in_a_body_are_looked_for_in_the_team_too(
-    addresses: dict[str, str], team: Team, charlie: User
-) -> None:
+def test_numbers_in_a_body_are_looked_for_in_the_team_too(addresses, team, charlie):
     """Missing objects are rejected, whether another team's or non-existent."""
     run = team.runs.get(source={})
     assert run.dataset_version
@@ -257,9 +251,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(
     assert Run.objects.count() == 2
 
 
-def test_lists_hold_only_the_teams_own(
-    addresses: dict[str, str], charlie: User
-) -> None:
+def test_lists_hold_only_the_teams_own(addresses, charlie):
     program = Program(make_token(charlie, "admin"))
 
     for name, method, path, _ in operations():

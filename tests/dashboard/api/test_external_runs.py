@@ -5,15 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.urls import reverse
-from pytest_django.live_server_helper import LiveServer
 
-from dashboard.accounts.models import User
 from dashboard.api import external_runs
 from dashboard.api.problems import Problem
 from dashboard.completions.models import Group
@@ -27,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, "ingest"))
 
 
@@ -51,7 +48,7 @@ def body_of(log: LogBuilder) -> bytes:
     return b"".join(line + b"\n" for line in lines_of(log))
 
 
-def test_a_run_is_opened_once(program: Program) -> None:
+def test_a_run_is_opened_once(program):
     key = str(uuid4())
 
     first = open_one(program, key=key)
@@ -64,7 +61,7 @@ def test_a_run_is_opened_once(program: Program) -> None:
     assert first.json()["address"] == f"http://testserver{page}"
 
 
-def test_an_invalid_opening_names_its_field(program: Program) -> None:
+def test_an_invalid_opening_names_its_field(program):
     for changes, field in [
         ({"name": ""}, "body.name"),
         ({"key": "7"}, "body.key"),
@@ -80,7 +77,7 @@ def test_an_invalid_opening_names_its_field(program: Program) -> None:
 
 
 @pytest.mark.parametrize("is_zipped", [False, True])
-def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> None:
+def test_lines_are_taken_zipped_or_not(program, is_zipped):
     run = open_one(program).json()["id"]
     body = body_of(LogBuilder().stepped(1))
 
@@ -96,7 +93,7 @@ def test_lines_are_taken_zipped_or_not(program: Program, is_zipped: bool) -> Non
 
 
 @pytest.mark.parametrize("cut", [0, 1, 50, -1])
-def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
+def test_every_member_of_a_gzip_is_read(program, cut):
     """As `cat a.gz b.gz` and programs that compress as they go make them."""
     run = open_one(program).json()["id"]
     body = body_of(LogBuilder().stepped(1).stepped(2))
@@ -107,7 +104,7 @@ def test_every_member_of_a_gzip_is_read(program: Program, cut: int) -> None:
     assert (found.status_code, found.json()["line"]) == (200, 6)
 
 
-def test_a_member_behind_a_large_one_is_read() -> None:
+def test_a_member_behind_a_large_one_is_read():
     """A large member takes several calls, each of which leaves a tail."""
     large = b"a" * (3 * external_runs.UNZIPPED_BYTES)
     packed = gzip.compress(large) + gzip.compress(b"b\n") + gzip.compress(b"c")
@@ -115,7 +112,7 @@ def test_a_member_behind_a_large_one_is_read() -> None:
     assert b"".join(external_runs._unzip(packed)) == large + b"b\nc"
 
 
-def test_lines_are_joined_from_pieces_and_bounded_while_they_come() -> None:
+def test_lines_are_joined_from_pieces_and_bounded_while_they_come():
     pieces = (b"a", b"b\n", b"\nc\n\n", b"", b"d")
     most = external_events.MAX_LINE_BYTES
     num_read = 0
@@ -134,9 +131,7 @@ def test_lines_are_joined_from_pieces_and_bounded_while_they_come() -> None:
 
 
 @pytest.mark.parametrize("behind", [b"garbage", b"\x1f", b"\x1f\x8b", b"\0"])
-def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(
-    program: Program, behind: bytes
-) -> None:
+def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(program, behind):
     run = open_one(program).json()["id"]
     packed = gzip.compress(body_of(LogBuilder().stepped(1)))
 
@@ -149,16 +144,14 @@ def test_bytes_after_a_gzip_are_rejected_and_nothing_is_stored(
     assert not Run.objects.get(pk=run).steps.exists()
 
 
-def test_a_gzips_members_are_limited_to_a_batchs_lines(program: Program) -> None:
+def test_a_gzips_members_are_limited_to_a_batchs_lines(program):
     run = open_one(program).json()["id"]
     packed = gzip.compress(b"") * (external_events.MAX_LINES + 2)
 
     assert send_events(program, run, packed, Content_Encoding="gzip").status_code == 400
 
 
-def test_events_with_the_fields_that_the_reference_names_are_a_run(
-    program: Program,
-) -> None:
+def test_events_with_the_fields_that_the_reference_names_are_a_run(program):
     run = open_one(program).json()["id"]
     completion = {
         "text": "2",
@@ -204,7 +197,7 @@ def test_events_with_the_fields_that_the_reference_names_are_a_run(
     assert stored.reward_mean == 0.5
 
 
-def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
+def test_a_gap_and_a_fence_are_conflicts(program):
     run = open_one(program).json()["id"]
     send_events(program, run, body_of(LogBuilder().stepped(1)))
 
@@ -219,9 +212,7 @@ def test_a_gap_and_a_fence_are_conflicts(program: Program) -> None:
     assert ahead.json()["errors"][0]["field"] == "body.from_step"
 
 
-def test_oversized_bodies_are_rejected_before_parsing(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_oversized_bodies_are_rejected_before_parsing(program, monkeypatch):
     from dashboard.api import external_runs
 
     run = open_one(program).json()["id"]
@@ -243,7 +234,7 @@ def test_oversized_bodies_are_rejected_before_parsing(
     assert Run.objects.get().seq == 0
 
 
-def test_only_external_runs_accept_events(program: Program, alice: User) -> None:
+def test_only_external_runs_accept_events(program, alice):
     from tests.dashboard.supervision.factories import Launcher
 
     team = alice.memberships.get().team
@@ -253,9 +244,7 @@ def test_only_external_runs_accept_events(program: Program, alice: User) -> None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_clients_reporter_works(
-    live_server: LiveServer, alice: User, tmp_path: Path
-) -> None:
+def test_the_clients_reporter_works(live_server, alice, tmp_path):
     from trainer.client.http import Server
     from trainer.client.reporter import Completion, Reporter
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.api.launches import LaunchIn
 from dashboard.runs.checkpoints.files import CheckpointStore
@@ -20,7 +19,6 @@ from tests.dashboard.analysis.probes.factories import (
     make_version,
     measured,
 )
-from tests.dashboard.api.asking import Program
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
@@ -32,7 +30,7 @@ SEEDS = {"setting": "seed", "values": ["0..2"]}
 
 
 @pytest.fixture
-def requested(team: Team) -> dict[str, Any]:
+def requested(team) -> dict[str, Any]:
     return {
         "dataset_version_id": make_dataset(team).pk,
         "recipe_version_id": make_recipe(team).pk,
@@ -43,9 +41,7 @@ def requested(team: Team) -> dict[str, Any]:
     }
 
 
-def test_a_sweep_is_launched_whole(
-    program: Program, team: Team, requested: dict[str, Any]
-) -> None:
+def test_a_sweep_is_launched_whole(program, team, requested):
     body = requested | {"sweep": [RATES, SEEDS]}
 
     made = program.post("/sweeps", body, Idempotency_Key="k")
@@ -61,9 +57,7 @@ def test_a_sweep_is_launched_whole(
     assert listed == made.json()
 
 
-def test_a_sweep_that_cannot_be_launches_nothing(
-    program: Program, requested: dict[str, Any]
-) -> None:
+def test_a_sweep_that_cannot_be_launches_nothing(program, requested):
     for sweep, field in [
         ([{"setting": "optim.speed", "values": [1, 2]}], "body.sweep.0.setting"),
         ([RATES, {"setting": "seed", "values": ["1,2"]}], "body.sweep.1.values"),
@@ -77,9 +71,7 @@ def test_a_sweep_that_cannot_be_launches_nothing(
         assert not Run.objects.exists(), sweep
 
 
-def test_a_launch_is_checked_before_it_is_one(
-    program: Program, requested: dict[str, Any]
-) -> None:
+def test_a_launch_is_checked_before_it_is_one(program, requested):
     found = program.post("/launches/check", requested).json()
     wrong = program.post("/launches/check", requested | {"model": "no such thing"})
 
@@ -97,15 +89,13 @@ def test_a_launch_is_checked_before_it_is_one(
     assert not Run.objects.exists()
 
 
-def test_the_start_that_the_document_gives_is_one() -> None:
+def test_the_start_that_the_document_gives_is_one():
     (example,) = LaunchIn.model_fields["start"].examples or [""]
 
     assert example in preset_names()
 
 
-def test_a_preset_brings_settings_and_a_reward(
-    program: Program, requested: dict[str, Any]
-) -> None:
+def test_a_preset_brings_settings_and_a_reward(program, requested):
     offered = program.get("/presets").json()["presets"]
     (found,) = [one for one in offered if one["key"] == "dr-grpo"]
     recipe = program.post("/recipes", {"name": "Theirs", "spec": found["recipe"]})
@@ -114,9 +104,7 @@ def test_a_preset_brings_settings_and_a_reward(
     assert recipe.status_code == 201, recipe.text
 
 
-def test_a_recommended_start_is_of_the_model(
-    program: Program, requested: dict[str, Any]
-) -> None:
+def test_a_recommended_start_is_of_the_model(program, requested):
     requested |= {"start": "recommended", "model": "org/small-135M"}
 
     run = program.post("/launches", requested).json()
@@ -126,9 +114,7 @@ def test_a_recommended_start_is_of_the_model(
     assert config["data"]["num_eval_rows"] == 0
 
 
-def test_a_probe_is_started_read_and_stopped(
-    program: Program, team: Team, requested: dict[str, Any]
-) -> None:
+def test_a_probe_is_started_read_and_stopped(program, team, requested):
     version = make_version(team)
     body = requested | {"dataset_version_id": version.pk, "positions": [3, 1, 3]}
     body["settings"] |= {"rollout.prompts_per_step": 2}
@@ -146,7 +132,7 @@ def test_a_probe_is_started_read_and_stopped(
     assert program.get("/probes").json()["total"] == 1
 
 
-def test_probe_results_can_be_read(program: Program, team: Team) -> None:
+def test_probe_results_can_be_read(program, team):
     from tests.dashboard.analysis.probes.factories import make_probe
 
     probe = make_probe(team, make_version(team))
@@ -165,20 +151,18 @@ def test_probe_results_can_be_read(program: Program, team: Team) -> None:
 
 
 @pytest.fixture
-def saving(team: Team) -> Saving:
+def saving(team) -> Saving:
     story = Saving(queue_run(team))
     story.start()
     return story
 
 
 @pytest.fixture
-def saved(saving: Saving) -> Checkpoint:
+def saved(saving) -> Checkpoint:
     return saving.save(score=0.5)
 
 
-def test_a_checkpoint_is_downloaded_pinned_and_published(
-    program: Program, saved: Checkpoint
-) -> None:
+def test_a_checkpoint_is_downloaded_pinned_and_published(program, saved):
     address = f"/runs/{saved.run_id}/checkpoints/{saved.name}"
 
     tar = b"".join(program.get(f"{address}/model.tar").streaming_content)
@@ -200,7 +184,7 @@ def test_a_checkpoint_is_downloaded_pinned_and_published(
     assert not PublishedModel.objects.exists()
 
 
-def test_a_checkpoint_is_tried(program: Program, team: Team, saved: Checkpoint) -> None:
+def test_a_checkpoint_is_tried(program, team, saved):
     address = f"/runs/{saved.run_id}/checkpoints/{saved.name}/try"
     recipe = make_recipe(team, name="Other")
     body = {"num_samples": 2, "temperature": 0.5, "recipe_version_id": recipe.pk}
@@ -227,9 +211,7 @@ def test_a_checkpoint_is_tried(program: Program, team: Team, saved: Checkpoint) 
     assert [group["is_base"] for group in both] == [False, True]
 
 
-def test_a_try_needs_a_prompt_and_the_files(
-    program: Program, saved: Checkpoint
-) -> None:
+def test_a_try_needs_a_prompt_and_the_files(program, saved):
     address = f"/runs/{saved.run_id}/checkpoints/{saved.name}/try"
 
     nothing = program.post(address, {})

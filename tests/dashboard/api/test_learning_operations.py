@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, Sweep
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.api.asking import Program
@@ -28,7 +27,7 @@ def get(program: Program, path: str) -> Any:
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     """Prompt 0 is never right, 1 is learned, 2 is forgotten."""
     run = make_run(team, dataset_version=make_version(team))
     courses = {0: (WRONG, WRONG), 1: (WRONG, RIGHT), 2: (RIGHT, WRONG)}
@@ -38,7 +37,7 @@ def run(team: Team) -> Run:
     return run
 
 
-def test_prompts_are_listed_with_their_learning(program: Program, run: Run) -> None:
+def test_prompts_are_listed_with_their_learning(program, run):
     found = get(program, f"/runs/{run.pk}/prompts?visits=1&sort=prompt")
 
     kinds = [(each["prompt_index"], each["kind"]) for each in found["items"]]
@@ -48,7 +47,7 @@ def test_prompts_are_listed_with_their_learning(program: Program, run: Run) -> N
     assert found["items"][1]["text"] == "1+1?"
 
 
-def test_prompts_are_chosen_and_paged(program: Program, run: Run) -> None:
+def test_prompts_are_chosen_and_paged(program, run):
     address = f"/runs/{run.pk}/prompts?visits=1&sort=prompt&limit=2"
     first = get(program, address)
     second = get(program, f"{address}&cursor={first['next_cursor']}")
@@ -60,9 +59,7 @@ def test_prompts_are_chosen_and_paged(program: Program, run: Run) -> None:
     assert program.get(f"/runs/{run.pk}/prompts?which=odd").status_code == 422
 
 
-def test_curves_of_seeds_become_bands_with_a_verdict(
-    program: Program, team: Team
-) -> None:
+def test_curves_of_seeds_become_bands_with_a_verdict(program, team):
     runs, version, recipe = [], make_version(team), make_recipe(team)
     same = {"dataset_version": version, "recipe_version": recipe}
     for lr, level in ((1e-6, 0.2), (3e-6, 0.6)):
@@ -88,7 +85,7 @@ def test_curves_of_seeds_become_bands_with_a_verdict(
     assert program.get("/compare/curves?runs=").status_code == 422
 
 
-def test_a_sweep_is_weighed_by_its_settings(program: Program, team: Team) -> None:
+def test_a_sweep_is_weighed_by_its_settings(program, team):
     group = Sweep.objects.create(team=team, name="Rates")
     version, recipe = make_version(team), make_recipe(team)
     for number in range(8):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Role, Team, User
+from dashboard.accounts.models import Role, User
 from dashboard.runs.models import Run
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.reports.stories import make_report
@@ -89,12 +89,12 @@ ROWS = [
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, "write", "admin"))
 
 
 @pytest.fixture
-def known(team: Team, alice: User) -> dict[str, int]:
+def known(team, alice) -> dict[str, int]:
     carol = User.objects.create_user("carol")
     return {
         "run": queue_run(team, notes="Began", tags=["old"]).pk,
@@ -112,7 +112,7 @@ def read(program: Program, case: Case, known: dict[str, int]) -> dict[str, Any]:
     return next(row for row in rows if row.get("id", row.get("run_id")) == number)
 
 
-def test_every_operation_that_changes_something_is_here() -> None:
+def test_every_operation_that_changes_something_is_here():
     changing = {name for name, method, *_ in operations() if method in ("PATCH", "PUT")}
 
     assert {*CASES, *NOT_LOST} == changing
@@ -120,9 +120,7 @@ def test_every_operation_that_changes_something_is_here() -> None:
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_missing_fields_are_unchanged(
-    case: Case, program: Program, known: dict[str, int]
-) -> None:
+def test_missing_fields_are_unchanged(case, program, known):
     path = case.path.format(**known)
     began, first, _ = case.values
     assert read(program, case, known)[case.name] == began
@@ -138,9 +136,7 @@ def test_missing_fields_are_unchanged(
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_unchanged_fields_do_not_overwrite_a_change(
-    case: Case, program: Program, known: dict[str, int]
-) -> None:
+def test_unchanged_fields_do_not_overwrite_a_change(case, program, known):
     path = case.path.format(**known)
     began, first, _ = case.values
     program.patch(path, {case.name: first})
@@ -153,9 +149,7 @@ def test_unchanged_fields_do_not_overwrite_a_change(
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_a_conflicting_change_is_rejected_with_both_values(
-    case: Case, program: Program, known: dict[str, int]
-) -> None:
+def test_a_conflicting_change_is_rejected_with_both_values(case, program, known):
     path, name = case.path.format(**known), case.name
     began, first, second = case.values
     program.patch(path, {name: first})
@@ -175,9 +169,7 @@ def test_a_conflicting_change_is_rejected_with_both_values(
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_changes_of_other_fields_do_not_conflict(
-    case: Case, program: Program, known: dict[str, int]
-) -> None:
+def test_changes_of_other_fields_do_not_conflict(case, program, known):
     path = case.path.format(**known)
     program.patch(path, {case.other[0]: case.other[1]})
     mine = {case.name: case.values[1], "was": {case.name: case.values[0]}}
@@ -191,9 +183,7 @@ def test_changes_of_other_fields_do_not_conflict(
     assert misspelt.status_code == 422
 
 
-def test_a_stale_report_is_answered_with_both_texts(
-    program: Program, team: Team, alice: User
-) -> None:
+def test_a_stale_report_is_answered_with_both_texts(program, team, alice):
     report = make_report(team, alice, "One.")
     path = f"/reports/{report.pk}"
     program.patch(path, {"number": 1, "text": "Two."})
@@ -205,9 +195,7 @@ def test_a_stale_report_is_answered_with_both_texts(
     assert refused.json()["conflicts"] == [data]
 
 
-def test_a_concurrently_changed_interval_conflicts(
-    program: Program, known: dict[str, int]
-) -> None:
+def test_a_concurrently_changed_interval_conflicts(program, known):
     path, name = f"/runs/{known['run']}/changes", "checkpoint.every_steps"
     was = {name: Run.objects.get().config["checkpoint"]["every_steps"]}
     program.post(path, {"settings": {name: 11}})

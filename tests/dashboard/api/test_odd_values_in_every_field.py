@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 import pytest
 from django.db import transaction
 
-from dashboard.accounts.models import Team, User
 from dashboard.api import guards
 from dashboard.api.v1 import example_of, openapi_document
 from dashboard.runs.models import Run
@@ -36,14 +35,14 @@ TEXTS = {
 
 
 @pytest.fixture
-def program(alice: User, monkeypatch: pytest.MonkeyPatch) -> Program:
+def program(alice, monkeypatch) -> Program:
     monkeypatch.setattr(guards, "MAX_OF_TOKEN", 10**6)
     monkeypatch.setattr(guards, "MAX_OF_INGEST", 10**6)
     return Program(make_token(alice, "admin"))
 
 
 @pytest.fixture
-def known(team: Team, alice: User) -> dict[str, int | str]:
+def known(team, alice) -> dict[str, int | str]:
     """By the names that addresses, queries and bodies have for them."""
     things = known_things(team, alice)
     run = Run.objects.get(pk=things["run_id"])
@@ -63,9 +62,7 @@ def known(team: Team, alice: User) -> dict[str, int | str]:
 
 
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_no_field_of_an_operation_fails(
-    label: str, program: Program, known: dict[str, int | str]
-) -> None:
+def test_no_field_of_an_operation_fails(label, program, known):
     method, path = label.split(" ")
     wrong, num_requested = [], 0
     for what, address, body in _questions(path, OPERATIONS[label], known):

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.completions.factories import (
@@ -20,12 +19,12 @@ from tests.dashboard.completions.factories import (
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, "read"))
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_run(shared_team, "calm-otter-1", tags=["baseline"])
 
 
@@ -35,7 +34,7 @@ def get(program: Program, path: str) -> Any:
     return found.json()
 
 
-def test_runs_are_found_in_the_lists_own_language(program: Program, team: Team) -> None:
+def test_runs_are_found_in_the_lists_own_language(program, team):
     make_run(team, "a", tags=["x"])
     make_run(team, "b", state="failed")
 
@@ -45,7 +44,7 @@ def test_runs_are_found_in_the_lists_own_language(program: Program, team: Team) 
     assert found["total"] == 1
 
 
-def test_a_query_that_means_nothing_names_its_place(program: Program) -> None:
+def test_a_query_that_means_nothing_names_its_place(program):
     found = program.get("/runs?q=state%20%3D")
 
     assert found.status_code == 422
@@ -54,7 +53,7 @@ def test_a_query_that_means_nothing_names_its_place(program: Program) -> None:
     assert "characters" in error["message"]
 
 
-def test_runs_in_another_order_are_paged_too(program: Program, team: Team) -> None:
+def test_runs_in_another_order_are_paged_too(program, team):
     for name in "cab":
         make_run(team, name)
 
@@ -68,8 +67,8 @@ def test_runs_in_another_order_are_paged_too(program: Program, team: Team) -> No
 
 
 def test_a_run_list_has_a_constant_number_of_queries(
-    program: Program, team: Team, django_assert_num_queries: Any
-) -> None:
+    program, team, django_assert_num_queries
+):
     make_run(team)
     get(program, "/runs")
     for number in range(5):
@@ -79,7 +78,7 @@ def test_a_run_list_has_a_constant_number_of_queries(
         get(program, "/runs")
 
 
-def test_a_run_has_its_settings(program: Program, run: Run) -> None:
+def test_a_run_has_its_settings(program, run):
     found = get(program, f"/runs/{run.pk}")
 
     assert found["name"] == "calm-otter-1"
@@ -88,7 +87,7 @@ def test_a_run_has_its_settings(program: Program, run: Run) -> None:
     assert found["dataset_version"]["id"] == run.dataset_version_id
 
 
-def test_every_point_of_a_metric_is_there(program: Program, run: Run) -> None:
+def test_every_point_of_a_metric_is_there(program, run):
     values: list[float | None] = [float(i) for i in range(2_500)]
     values[7] = None
     make_steps(run, {"reward/mean": values, "kl/mean": [0.5] * 2_500})
@@ -112,7 +111,7 @@ def test_every_point_of_a_metric_is_there(program: Program, run: Run) -> None:
     assert (metric["title"], metric["better"]) == ("Reward (mean)", "higher")
 
 
-def test_metrics_are_taken_as_parquet(program: Program, run: Run) -> None:
+def test_metrics_are_taken_as_parquet(program, run):
     make_steps(run, {"reward/mean": [0.1, 0.2, 0.3]})
 
     found = program.get(f"/runs/{run.pk}/files/metrics.parquet?last_step=2")
@@ -121,14 +120,14 @@ def test_metrics_are_taken_as_parquet(program: Program, run: Run) -> None:
     assert table.column("reward/mean").to_pylist() == [0.1, 0.2]
 
 
-def test_steps_the_wrong_way_round_are_refused(program: Program, run: Run) -> None:
+def test_steps_the_wrong_way_round_are_refused(program, run):
     found = program.get(f"/runs/{run.pk}/metrics?first_step=9&last_step=2")
 
     assert found.status_code == 422
     assert found.json()["errors"][0]["field"] == "query.last_step"
 
 
-def test_groups_are_paged_by_step_and_prompt(program: Program, run: Run) -> None:
+def test_groups_are_paged_by_step_and_prompt(program, run):
     places = [(step, prompt) for step in (1, 2, 3) for prompt in (0, 1)]
     for step, prompt in reversed(places):
         make_group(run, step=step, prompt_index=prompt)
@@ -144,7 +143,7 @@ def test_groups_are_paged_by_step_and_prompt(program: Program, run: Run) -> None
     assert seen == places
 
 
-def test_a_steps_groups_are_sorted(program: Program, run: Run) -> None:
+def test_a_steps_groups_are_sorted(program, run):
     for prompt, rewards in enumerate(((0.2, 0.2), (1.2, 1.2), (0.0, 0.0))):
         make_group(run, step=1, prompt_index=prompt, rewards=rewards)
 
@@ -160,7 +159,7 @@ def test_a_steps_groups_are_sorted(program: Program, run: Run) -> None:
     assert refused.json()["errors"][0]["field"] == "query.step"
 
 
-def test_a_group_has_its_completions(program: Program, run: Run) -> None:
+def test_a_group_has_its_completions(program, run):
     group = make_group(run, step=2, prompt_index=5)
     make_group(run, step=4, prompt_index=5)
     make_note(group, "looked twice", position=1)
@@ -175,7 +174,7 @@ def test_a_group_has_its_completions(program: Program, run: Run) -> None:
     assert found["completions"][1]["notes"][0]["text"] == "looked twice"
 
 
-def test_completions_are_searched(program: Program, run: Run) -> None:
+def test_completions_are_searched(program, run):
     make_group(run, step=1, prompt_index=0)
 
     by_reward = get(program, f"/runs/{run.pk}/completions?min_reward=1")
@@ -186,7 +185,7 @@ def test_completions_are_searched(program: Program, run: Run) -> None:
     assert by_reward["total"] == 4
 
 
-def test_all_completions_come_page_by_page(program: Program, run: Run) -> None:
+def test_all_completions_come_page_by_page(program, run):
     for prompt in range(16):
         make_group(run, step=1, prompt_index=prompt)
 
@@ -201,14 +200,14 @@ def test_all_completions_come_page_by_page(program: Program, run: Run) -> None:
         assert sorted(seen) == [(g, p) for g in range(16) for p in range(4)], query
 
 
-def test_a_filter_that_cannot_be_is_refused_by_name(program: Program, run: Run) -> None:
+def test_a_filter_that_cannot_be_is_refused_by_name(program, run):
     found = program.get(f"/runs/{run.pk}/completions?outcome=odd")
 
     assert found.status_code == 422
     assert found.json()["errors"][0]["field"] == "query.outcome"
 
 
-def test_runs_are_compared(program: Program, team: Team) -> None:
+def test_runs_are_compared(program, team):
     first, second = (make_run(team, name) for name in "ab")
     second.config["optim"]["learning_rate"] = 0.5
     second.save()
@@ -220,7 +219,7 @@ def test_runs_are_compared(program: Program, team: Team) -> None:
     assert rate["values"][1] == "0.5"
 
 
-def test_recipes_have_versions(program: Program, run: Run) -> None:
+def test_recipes_have_versions(program, run):
     (recipe,) = get(program, "/recipes")["items"]
     (version,) = get(program, f"/recipes/{recipe['id']}/versions")["items"]
 
@@ -228,7 +227,7 @@ def test_recipes_have_versions(program: Program, run: Run) -> None:
     assert [rule["name"] for rule in version["spec"]["rules"]] == ["answer", "format"]
 
 
-def test_presets_are_those_of_the_launch_form(program: Program) -> None:
+def test_presets_are_those_of_the_launch_form(program):
     keys = [each["key"] for each in get(program, "/presets")["presets"]]
 
     assert "verl" in keys or len(keys) > 3

@@ -12,14 +12,13 @@ from django.db import connection
 from django.http import HttpRequest, JsonResponse
 from django.test import RequestFactory
 
-from dashboard.accounts.models import User
 from dashboard.api.guards import guarded
 from tests.dashboard.api.asking import make_token
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
+def test_the_second_waits_for_the_first_and_does_nothing(alice):
     token = make_token(alice, "write")
     is_inside, may_go_on = Event(), Event()
     done: list[int] = []
@@ -52,7 +51,7 @@ def test_the_second_waits_for_the_first_and_does_nothing(alice: User) -> None:
     assert answers[1]["Idempotent-Replayed"] == "true"
 
 
-def test_a_timed_out_replay_gets_retry_after(alice: User) -> None:
+def test_a_timed_out_replay_gets_retry_after(alice):
     """As in a web process, which waits for no lock longer than 3 s."""
     token = make_token(alice, "write")
     is_inside, may_go_on = Event(), Event()

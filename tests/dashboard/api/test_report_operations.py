@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.models import AuditEntry
 from tests.dashboard.analysis.reports.stories import make_measured_run
-from tests.dashboard.api.asking import Program
 
 
 @pytest.fixture
-def report(program: Program, team: Team) -> Any:
+def report(program, team) -> Any:
     run = make_measured_run(team)
     body = {"title": " Why  it rose ", "text": f"So:\n\n::table runs={run.pk}\n"}
     made = program.post("/reports", body)
@@ -20,23 +19,21 @@ def report(program: Program, team: Team) -> Any:
     return made.json()
 
 
-def test_a_report_is_written_and_found_by_its_words(
-    program: Program, report: Any
-) -> None:
+def test_a_report_is_written_and_found_by_its_words(program, report):
     assert (report["title"], report["number"]) == ("Why it rose", 1)
     found = program.get("/reports?q=rose").json()
     assert [each["id"] for each in found["items"]] == [report["id"]]
     assert program.get("/reports?q=fell").json()["items"] == []
 
 
-def test_a_report_needs_a_title(program: Program) -> None:
+def test_a_report_needs_a_title(program):
     refused = program.post("/reports", {"title": " ", "text": "x"})
 
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "body.title"
 
 
-def test_unseen_values_are_not_overwritten(program: Program, report: Any) -> None:
+def test_unseen_values_are_not_overwritten(program, report):
     address = f"/reports/{report['id']}"
     saved = program.patch(address, {"number": 1, "text": "Mine."})
 
@@ -49,7 +46,7 @@ def test_unseen_values_are_not_overwritten(program: Program, report: Any) -> Non
     assert program.get(address).json()["text"] == "Mine."
 
 
-def test_a_report_is_taken_as_a_page_and_deleted(program: Program, report: Any) -> None:
+def test_a_report_is_taken_as_a_page_and_deleted(program, report):
     address = f"/reports/{report['id']}"
 
     page = program.get(f"{address}/export.html")

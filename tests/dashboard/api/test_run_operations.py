@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
@@ -33,7 +32,7 @@ def get(program: Program, path: str) -> Any:
 
 
 @pytest.fixture
-def life(team: Team) -> AttemptDirectory:
+def life(team) -> AttemptDirectory:
     run = queue_run(team)
     claim_run(run.pk, "training@gpu-1")
     files = run_directory(run.pk).attempt(1)
@@ -42,9 +41,7 @@ def life(team: Team) -> AttemptDirectory:
     return files
 
 
-def test_a_log_is_read_from_its_end_and_back(
-    program: Program, team: Team, life: AttemptDirectory
-) -> None:
+def test_a_log_is_read_from_its_end_and_back(program, team, life):
     run = team.runs.get()
     end = get(program, f"/runs/{run.pk}/log?source=trainer")
     before = get(program, f"/runs/{run.pk}/log?source=trainer&before={end['first']}")
@@ -58,16 +55,14 @@ def test_a_log_is_read_from_its_end_and_back(
         assert program.get(f"/runs/{run.pk}/log?source={source}").status_code == 422
 
 
-def test_a_log_is_taken_as_a_file(
-    program: Program, team: Team, life: AttemptDirectory
-) -> None:
+def test_a_log_is_taken_as_a_file(program, team, life):
     answer = program.get(f"/runs/{team.runs.get().pk}/log/file")
 
     file = b"".join(answer.streaming_content)
     assert file == life.trainer_log.read_bytes()
 
 
-def test_a_machines_use_is_read(program: Program, run: Run) -> None:
+def test_a_machines_use_is_read(program, run):
     make_samples(run, 4, gpus=1)
 
     found = get(program, f"/runs/{run.pk}/system?x=step&first=1&last=2")
@@ -76,7 +71,7 @@ def test_a_machines_use_is_read(program: Program, run: Run) -> None:
     assert found["values"]["cpu"] == found["values"]["gpu_use/0"] == [1.0, 2.0]
 
 
-def test_tokens_are_read_where_they_are_kept(program: Program, run: Run) -> None:
+def test_tokens_are_read_where_they_are_kept(program, run):
     group = make_group(run)
     address = f"/runs/{run.pk}/groups/1/0/tokens"
     assert program.get(address).status_code == 404
@@ -89,9 +84,7 @@ def test_tokens_are_read_where_they_are_kept(program: Program, run: Run) -> None
     assert found["logprob"] == [-0.5]
 
 
-def test_settings_are_taken_as_the_engine_reads_them(
-    program: Program, run: Run
-) -> None:
+def test_settings_are_taken_as_the_engine_reads_them(program, run):
     toml, tree = (
         b"".join(program.get(f"/runs/{run.pk}/config.{s}").streaming_content)
         for s in ("toml", "json")
@@ -102,9 +95,7 @@ def test_settings_are_taken_as_the_engine_reads_them(
     assert program.get(f"/runs/{run.pk}/config.yaml").status_code == 422
 
 
-def test_a_run_is_extended_and_its_intervals_changed(
-    program: Program, run: Run
-) -> None:
+def test_a_run_is_extended_and_its_intervals_changed(program, run):
     last = f"step-{run.num_steps:06d}-attempt-1"
     Checkpoint.objects.create(
         run=run,
@@ -134,7 +125,7 @@ def test_a_run_is_extended_and_its_intervals_changed(
     assert (run.state, run.num_steps) == ("queued", 300)
 
 
-def test_a_recipe_is_checked_against_rows(program: Program, team: Team) -> None:
+def test_a_recipe_is_checked_against_rows(program, team):
     version = make_version(team)
     spec = {"rules": [{"name": "tags", "kind": "format_tags", "params": {}}]}
 
@@ -157,7 +148,7 @@ def put(program: Program, address: str, part: bytes) -> Any:
     )
 
 
-def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> None:
+def test_files_of_another_tool_become_a_run(program, team):
     begun = program.post("/run-imports").json()
     address = f"/run-imports/{begun['id']}"
     early = program.post(f"{address}/read")
@@ -183,9 +174,7 @@ def test_files_of_another_tool_become_a_run(program: Program, team: Team) -> Non
 
 
 @pytest.mark.usefixtures("parquet_in_process")
-def test_a_large_file_is_uploaded_in_parts_and_continued(
-    program: Program, team: Team
-) -> None:
+def test_a_large_file_is_uploaded_in_parts_and_continued(program, team) -> None:
     address = f"/run-imports/{program.post('/run-imports').json()['id']}"
     data = trl_parquet(1)
     query = f"filename=1.parquet&num_bytes={len(data)}&fingerprint=f"
@@ -205,7 +194,7 @@ def test_a_large_file_is_uploaded_in_parts_and_continued(
     assert not RunImport.objects.exists()
 
 
-def test_a_rescoring_is_taken_and_deleted(program: Program, run: Run) -> None:
+def test_a_rescoring_is_taken_and_deleted(program, run):
     make_group(run)
     rescoring = start(run)
     address = f"/rescorings/{rescoring.pk}"
@@ -221,7 +210,7 @@ def test_a_rescoring_is_taken_and_deleted(program: Program, run: Run) -> None:
     assert not Rescoring.objects.exists()
 
 
-def test_a_rescoring_is_started_with_a_draft(program: Program, team: Team) -> None:
+def test_a_rescoring_is_started_with_a_draft(program, team):
     run = make_run(team, dataset_version=make_version(team))
     make_group(run, step=2, prompt_index=1, rewards=(0.0, 0.0), texts=["2", "3"])
     rules = [{"name": "right", "kind": "numeric_answer", "weight": 1.0, "params": {}}]
@@ -238,7 +227,7 @@ def test_a_rescoring_is_started_with_a_draft(program: Program, team: Team) -> No
     assert both.json()["errors"][0]["field"] == "body.spec"
 
 
-def test_a_recipe_names_its_rules_as_the_run_does(program: Program, run: Run) -> None:
+def test_a_recipe_names_its_rules_as_the_run_does(program, run):
     found = program.post("/recipes/check", {"spec": {"rules": RULES}}).json()
 
     assert found["lowest"] == 0.0

@@ -14,7 +14,6 @@ from dashboard.accounts.models import (
     Invitation,
     Membership,
     Role,
-    Team,
     User,
 )
 from dashboard.api.models import Replay
@@ -25,12 +24,12 @@ from tests.dashboard.supervision.machines import make_worker
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, "admin"))
 
 
 @pytest.fixture
-def member(team: Team) -> Membership:
+def member(team) -> Membership:
     user = User.objects.create_user("dora")
     return Membership.objects.create(team=team, user=user, role=Role.MEMBER)
 
@@ -40,9 +39,7 @@ def verbs() -> list[str]:
     return list(made.values_list("verb", flat=True))
 
 
-def test_members_are_listed_given_roles_and_removed(
-    program: Program, member: Membership
-) -> None:
+def test_members_are_listed_given_roles_and_removed(program, member):
     address = f"/members/{member.pk}"
 
     listed = program.get("/members").json()["items"]
@@ -56,9 +53,7 @@ def test_members_are_listed_given_roles_and_removed(
     assert verbs() == ["member.role_changed", "member.removed"]
 
 
-def test_an_admin_cannot_add_owners_or_deactivate(
-    team: Team, member: Membership, alice: User
-) -> None:
+def test_an_admin_cannot_add_owners_or_deactivate(team, member, alice):
     Membership.objects.filter(pk=member.pk).update(role=Role.ADMIN)
     program = Program(make_token(member.user, "admin"))
     owner = Membership.objects.get(team=team, user=alice)
@@ -72,9 +67,7 @@ def test_an_admin_cannot_add_owners_or_deactivate(
     assert "Only owners" in off.json()["detail"]
 
 
-def test_a_deactivated_person_has_no_access(
-    program: Program, member: Membership
-) -> None:
+def test_a_deactivated_person_has_no_access(program, member):
     theirs = Program(make_token(member.user, "write"))
     address = f"/members/{member.pk}"
 
@@ -85,9 +78,7 @@ def test_a_deactivated_person_has_no_access(
     assert theirs.get("/me").status_code == 200
 
 
-def test_an_invitation_shows_its_address_once_and_works(
-    program: Program, team: Team
-) -> None:
+def test_an_invitation_shows_its_address_once_and_works(program, team):
     key = {"Idempotency-Key": "i1"}
     requested = {"role": "member", "email": "eve@example.org"}
 
@@ -106,7 +97,7 @@ def test_an_invitation_shows_its_address_once_and_works(
     assert program.get("/invitations").json()["items"] == []
 
 
-def test_an_invitation_is_revoked(program: Program) -> None:
+def test_an_invitation_is_revoked(program):
     made = program.post("/invitations", {"role": "viewer"}).json()
     address = f"/invitations/{made['id']}"
 
@@ -118,7 +109,7 @@ def test_an_invitation_is_revoked(program: Program) -> None:
     assert wrong.json()["errors"][0]["field"] == "body.email"
 
 
-def test_the_queue_is_read_and_its_order_changed(program: Program, team: Team) -> None:
+def test_the_queue_is_read_and_its_order_changed(program, team):
     waiting = {"state": "queued", "finished_at": None, "started_at": None}
     first, second = make_run(team, "a", **waiting), make_run(team, "b", **waiting)
 
@@ -141,7 +132,7 @@ def test_the_queue_is_read_and_its_order_changed(program: Program, team: Team) -
     ]
 
 
-def test_a_token_revokes_itself(program: Program, bob: User) -> None:
+def test_a_token_revokes_itself(program, bob):
     text = make_token(bob, name="bob's")
     theirs = Program(text)
 
@@ -154,7 +145,7 @@ def test_a_token_revokes_itself(program: Program, bob: User) -> None:
     assert (seen["person"]["username"], seen["state"]) == ("bob", "revoked")
 
 
-def test_workers_list_the_teams_runs(program: Program, team: Team) -> None:
+def test_workers_list_the_teams_runs(program, team):
     worker = make_worker()
     run = make_run(team, state="queued", started_at=None, finished_at=None)
     claim_run(run.pk, worker.name)
@@ -172,7 +163,7 @@ def test_workers_list_the_teams_runs(program: Program, team: Team) -> None:
     assert program.get("/workers").json()["items"][0]["is_drained"] is True
 
 
-def test_a_recipe_version_is_read(program: Program, team: Team) -> None:
+def test_a_recipe_version_is_read(program, team):
     version = make_recipe(team, rules=RULES)
     found = program.get(f"/recipe-versions/{version.pk}").json()
     kinds = {each["kind"]: each for each in program.get("/rule-kinds").json()["items"]}

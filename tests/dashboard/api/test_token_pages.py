@@ -7,18 +7,16 @@ from collections import defaultdict
 from datetime import timedelta
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 from ninja import Schema
 
-from dashboard.accounts.models import User
 from dashboard.api.models import ApiToken
 from tests.dashboard.api.asking import Program, make_token, token_of
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
+def test_a_token_is_shown_once(alice, alice_client):
     values = {
         "name": " nightly  sweep ",
         "scopes": ["read", "write"],
@@ -37,9 +35,7 @@ def test_a_token_is_shown_once(alice: User, alice_client: Client) -> None:
     assert found[1] not in alice_client.get("/alpha/tokens/").text
 
 
-def test_an_invalid_token_form_marks_its_field(
-    alice: User, alice_client: Client
-) -> None:
+def test_an_invalid_token_form_marks_its_field(alice, alice_client):
     for change, field in [
         ({"name": "  "}, "name"),
         ({"scopes": []}, "scopes"),
@@ -55,7 +51,7 @@ def test_an_invalid_token_form_marks_its_field(
         assert not ApiToken.objects.exists(), change
 
 
-def test_a_viewer_can_only_choose_read(bob: User, bob_client: Client) -> None:
+def test_a_viewer_can_only_choose_read(bob, bob_client):
     page = bob_client.get("/alpha/tokens/").text
     refused = bob_client.post("/alpha/tokens/", {"name": "x", "scopes": ["write"]})
 
@@ -64,8 +60,8 @@ def test_a_viewer_can_only_choose_read(bob: User, bob_client: Client) -> None:
 
 
 def test_members_see_their_own_and_managers_everybodys(
-    alice: User, bob: User, alice_client: Client, bob_client: Client
-) -> None:
+    alice, bob, alice_client, bob_client
+):
     make_token(alice, name="hers")
     make_token(bob, name="his")
 
@@ -75,9 +71,7 @@ def test_members_see_their_own_and_managers_everybodys(
     assert "his" in everything
 
 
-def test_only_managers_revoke_others_tokens(
-    alice: User, bob: User, alice_client: Client, bob_client: Client
-) -> None:
+def test_only_managers_revoke_others_tokens(alice, bob, alice_client, bob_client):
     hers, his = token_of(make_token(alice)), token_of(make_token(bob))
 
     assert bob_client.post(f"/alpha/tokens/{hers.pk}/revoke").status_code == 404
@@ -88,7 +82,7 @@ def test_only_managers_revoke_others_tokens(
     assert (hers.state, his.state) == ("active", "revoked")
 
 
-def test_no_two_schemas_are_called_the_same() -> None:
+def test_no_two_schemas_are_called_the_same():
     """The document would show one of them for both."""
     found: dict[str, set[type[Schema]]] = defaultdict(set)
     waiting: list[type[Schema]] = [Schema]
@@ -101,9 +95,7 @@ def test_no_two_schemas_are_called_the_same() -> None:
     assert {name for name, schemas in found.items() if len(schemas) > 1} == set()
 
 
-def test_the_document_is_open_and_has_an_example_of_every_answer(
-    client: Client,
-) -> None:
+def test_the_document_is_open_and_has_an_example_of_every_answer(client):
     document = client.get("/api/v1/openapi.json").json()
 
     assert document["openapi"].startswith("3.")

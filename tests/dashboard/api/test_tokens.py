@@ -14,7 +14,7 @@ from dashboard.project.errors import UserError
 from tests.dashboard.api.asking import Program, make_token, token_of
 
 
-def test_me_returns_the_tokens_owner(alice: User) -> None:
+def test_me_returns_the_tokens_owner(alice):
     found = Program(make_token(alice, "write")).get("/me")
 
     assert found.status_code == 200
@@ -24,7 +24,7 @@ def test_me_returns_the_tokens_owner(alice: User) -> None:
     assert body["scopes"] == ["read", "write"]
 
 
-def test_only_the_hash_of_a_token_is_kept(alice: User) -> None:
+def test_only_the_hash_of_a_token_is_kept(alice):
     text = make_token(alice)
 
     kept = str(list(ApiToken.objects.values())) + str(list(AuditEntry.objects.values()))
@@ -33,7 +33,7 @@ def test_only_the_hash_of_a_token_is_kept(alice: User) -> None:
     assert text[:-4] not in kept
 
 
-def test_without_a_valid_token_the_response_shows_how_to_get_one(alice: User) -> None:
+def test_without_a_valid_token_the_response_shows_how_to_get_one(alice):
     for header in [
         "",
         "Bearer",
@@ -53,14 +53,14 @@ def test_without_a_valid_token_the_response_shows_how_to_get_one(alice: User) ->
         assert "API and tokens" in found.json()["detail"], header
 
 
-def test_a_cookie_does_not_authenticate(alice: User) -> None:
+def test_a_cookie_does_not_authenticate(alice):
     program = Program()
     program.client.force_login(alice)
 
     assert program.get("/me").status_code == 401
 
 
-def test_an_expired_token_is_rejected(alice: User) -> None:
+def test_an_expired_token_is_rejected(alice):
     text = make_token(alice, expires_at=timezone.now() + timedelta(hours=1))
     assert Program(text).get("/me").status_code == 200
 
@@ -69,7 +69,7 @@ def test_an_expired_token_is_rejected(alice: User) -> None:
     assert Program(text).get("/me").status_code == 401
 
 
-def test_a_revoked_token_is_rejected(alice: User) -> None:
+def test_a_revoked_token_is_rejected(alice):
     text = make_token(alice)
 
     assert revoke_token(token=token_of(text), user=alice)
@@ -80,7 +80,7 @@ def test_a_revoked_token_is_rejected(alice: User) -> None:
     assert list(verbs) == ["token.created", "token.revoked"]
 
 
-def test_a_token_ends_with_its_persons_place_in_the_team(alice: User) -> None:
+def test_a_token_ends_with_its_persons_place_in_the_team(alice):
     text = make_token(alice)
 
     Membership.objects.filter(user=alice).delete()
@@ -88,7 +88,7 @@ def test_a_token_ends_with_its_persons_place_in_the_team(alice: User) -> None:
     assert Program(text).get("/me").status_code == 401
 
 
-def test_a_token_of_a_deactivated_person_is_rejected(alice: User) -> None:
+def test_a_token_of_a_deactivated_person_is_rejected(alice):
     text = make_token(alice)
 
     User.objects.update(is_active=False)
@@ -96,7 +96,7 @@ def test_a_token_of_a_deactivated_person_is_rejected(alice: User) -> None:
     assert Program(text).get("/me").status_code == 401
 
 
-def test_a_viewer_makes_no_token_that_writes(bob: User) -> None:
+def test_a_viewer_makes_no_token_that_writes(bob):
     with pytest.raises(UserError) as raised:
         make_token(bob, "write")
     assert raised.value.code == "tokens.scope_not_allowed"
@@ -104,7 +104,7 @@ def test_a_viewer_makes_no_token_that_writes(bob: User) -> None:
     assert not ApiToken.objects.exists()
 
 
-def test_a_token_loses_scopes_with_its_owners_role(alice: User) -> None:
+def test_a_token_loses_scopes_with_its_owners_role(alice):
     program = Program(make_token(alice, "admin"))
     assert program.get("/tokens").status_code == 200
 
@@ -116,7 +116,7 @@ def test_a_token_loses_scopes_with_its_owners_role(alice: User) -> None:
     assert program.get("/me").json()["scopes"] == ["ingest", "read", "write"]
 
 
-def test_the_refusal_of_a_scope_names_both(alice: User) -> None:
+def test_the_refusal_of_a_scope_names_both(alice):
     refused = Program(make_token(alice, "read", name="nightly")).get("/tokens")
 
     assert refused.status_code == 403
@@ -124,7 +124,7 @@ def test_the_refusal_of_a_scope_names_both(alice: User) -> None:
     assert "nightly" in refused.json()["detail"]
 
 
-def test_the_last_use_is_noted_once_a_minute(alice: User) -> None:
+def test_the_last_use_is_noted_once_a_minute(alice):
     text = make_token(alice)
     program = Program(text)
 
@@ -139,9 +139,7 @@ def test_the_last_use_is_noted_once_a_minute(alice: User) -> None:
     assert token_of(text).last_used_at != first - timedelta(minutes=2)
 
 
-def test_tokens_of_a_person_are_limited(
-    alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_of_a_person_are_limited(alice, monkeypatch):
     monkeypatch.setattr("dashboard.api.auth.MAX_TOKENS", 1)
     make_token(alice)
 
@@ -150,7 +148,7 @@ def test_tokens_of_a_person_are_limited(
     assert raised.value.code == "tokens.too_many"
 
 
-def test_admins_list_and_revoke_everybodys(alice: User, bob: User) -> None:
+def test_admins_list_and_revoke_everybodys(alice, bob):
     text = make_token(bob)
     program = Program(make_token(alice, "admin"))
 
@@ -163,7 +161,7 @@ def test_admins_list_and_revoke_everybodys(alice: User, bob: User) -> None:
     assert Program(text).get("/me").status_code == 401
 
 
-def test_another_teams_token_is_not_found(alice: User, charlie: User) -> None:
+def test_another_teams_token_is_not_found(alice, charlie):
     theirs = token_of(make_token(charlie))
 
     found = Program(make_token(alice, "admin")).delete(f"/tokens/{theirs.pk}")
@@ -173,7 +171,7 @@ def test_another_teams_token_is_not_found(alice: User, charlie: User) -> None:
     assert theirs.revoked_at is None
 
 
-def test_a_token_needs_a_scope(alice: User) -> None:
+def test_a_token_needs_a_scope(alice):
     from django.db import IntegrityError
 
     membership = Membership.objects.get(user=alice)

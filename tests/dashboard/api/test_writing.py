@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.models import Dataset, DatasetVersion
@@ -27,7 +25,7 @@ def upload(program: Program, data: bytes = LINES, **fields: Any) -> Any:
     )
 
 
-def test_a_file_becomes_a_dataset(program: Program, team: Team) -> None:
+def test_a_file_becomes_a_dataset(program, team):
     made = upload(program)
 
     assert made.status_code == 201, made.text
@@ -42,7 +40,7 @@ def test_a_file_becomes_a_dataset(program: Program, team: Team) -> None:
     assert rows["total"] == 2
 
 
-def test_a_file_becomes_the_next_version(program: Program) -> None:
+def test_a_file_becomes_the_next_version(program):
     first = upload(program).json()["version"]
 
     second = upload(program, LINES + LINES[:36], dataset_id=first["dataset_id"]).json()
@@ -52,7 +50,7 @@ def test_a_file_becomes_the_next_version(program: Program) -> None:
     assert [each["number"] for each in listed["items"]] == [2, 1]
 
 
-def test_an_upload_is_sent_twice_and_imported_once(program: Program) -> None:
+def test_an_upload_is_sent_twice_and_imported_once(program):
     key = {"Idempotency-Key": "b7"}
 
     found = [upload(program, headers=key) for _ in range(2)]
@@ -62,7 +60,7 @@ def test_an_upload_is_sent_twice_and_imported_once(program: Program) -> None:
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_bad_row_refuses_all_and_leaves_no_file(program: Program) -> None:
+def test_a_bad_row_refuses_all_and_leaves_no_file(program):
     refused = upload(program, LINES + b'{"question": 5\n')
 
     assert refused.status_code == 422
@@ -71,9 +69,7 @@ def test_a_bad_row_refuses_all_and_leaves_no_file(program: Program) -> None:
     assert not Dataset.objects.exists()
 
 
-def test_a_fault_of_our_own_leaves_no_file(
-    program: Program, monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> None:
+def test_a_fault_of_our_own_leaves_no_file(program, monkeypatch, settings):
     monkeypatch.setattr("dashboard.api.dataset_imports.peek", None)
     uploads = Path(settings.COHORT_DATA) / "uploads"
     before = set(uploads.glob("*"))
@@ -83,14 +79,14 @@ def test_a_fault_of_our_own_leaves_no_file(
     assert set(uploads.glob("*")) == before
 
 
-def test_a_column_that_is_not_there_is_named(program: Program) -> None:
+def test_a_column_that_is_not_there_is_named(program):
     refused = upload(program, prompt="nothing")
 
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "form.prompt"
 
 
-def test_a_recipe_is_made_and_gets_versions(program: Program, team: Team) -> None:
+def test_a_recipe_is_made_and_gets_versions(program, team):
     spec = {"rules": [RULES[0]]}
     made = program.post("/recipes", {"name": "right", "spec": spec})
     recipe_id = made.json()["recipe_id"]
@@ -101,7 +97,7 @@ def test_a_recipe_is_made_and_gets_versions(program: Program, team: Team) -> Non
     assert RecipeVersion.objects.count() == 2
 
 
-def test_an_invalid_recipe_names_its_field(program: Program) -> None:
+def test_an_invalid_recipe_names_its_field(program):
     refused = program.post(
         "/recipes", {"name": "x", "spec": {"rules": [{"name": "a"}]}}
     )
@@ -112,7 +108,7 @@ def test_an_invalid_recipe_names_its_field(program: Program) -> None:
     assert not RecipeVersion.objects.exists()
 
 
-def test_odd_characters_and_unknown_fields_are_refused(program: Program) -> None:
+def test_odd_characters_and_unknown_fields_are_refused(program):
     for body in [
         {"name": "a\x00b", "spec": {}},
         {"name": "\ud800", "spec": {}},
@@ -134,7 +130,7 @@ def launchable(program: Program, team: Team) -> dict[str, Any]:
     }
 
 
-def test_a_run_is_launched(program: Program, team: Team) -> None:
+def test_a_run_is_launched(program, team):
     made = program.post("/launches", launchable(program, team))
 
     assert made.status_code == 201, made.text
@@ -144,7 +140,7 @@ def test_a_run_is_launched(program: Program, team: Team) -> None:
     assert (entry.actor_id, entry.object_id) == (run.owner_id, run.pk)
 
 
-def test_a_setting_that_cannot_be_is_named(program: Program, team: Team) -> None:
+def test_a_setting_that_cannot_be_is_named(program, team):
     requested = launchable(program, team)
 
     wrong = program.post("/launches", requested | {"settings": {"optim.num_steps": -1}})
@@ -157,7 +153,7 @@ def test_a_setting_that_cannot_be_is_named(program: Program, team: Team) -> None
     assert not Run.objects.exists()
 
 
-def test_a_launch_is_sent_twice_and_queued_once(program: Program, team: Team) -> None:
+def test_a_launch_is_sent_twice_and_queued_once(program, team):
     requested = launchable(program, team)
 
     found = [
@@ -168,7 +164,7 @@ def test_a_launch_is_sent_twice_and_queued_once(program: Program, team: Team) ->
     assert Run.objects.count() == 1
 
 
-def test_toml_is_launched_as_the_form_takes_it(program: Program, team: Team) -> None:
+def test_toml_is_launched_as_the_form_takes_it(program, team):
     requested = launchable(program, team) | {"toml": "[optim]\nnum_steps = 9\n"}
     requested["settings"] = {"data.num_eval_rows": 0}
 
@@ -182,7 +178,7 @@ def test_toml_is_launched_as_the_form_takes_it(program: Program, team: Team) -> 
     assert wrong.json()["errors"][0]["field"] == "body.toml"
 
 
-def test_a_stop_is_requested_once(program: Program, team: Team) -> None:
+def test_a_stop_is_requested_once(program, team):
     run = make_run(team, state="queued", finished_at=None, started_at=None)
 
     first = program.post(f"/runs/{run.pk}/stop").json()
@@ -194,7 +190,7 @@ def test_a_stop_is_requested_once(program: Program, team: Team) -> None:
     assert second["done"] is False
 
 
-def test_a_run_is_described(program: Program, team: Team) -> None:
+def test_a_run_is_described(program, team):
     run = make_run(team, notes="old")
 
     found = program.patch(f"/runs/{run.pk}", {"name": "new", "tags": ["a", "b"]})
@@ -204,9 +200,7 @@ def test_a_run_is_described(program: Program, team: Team) -> None:
     assert (run.name, run.tags, run.notes) == ("new", ["a", "b"], "old")
 
 
-def test_a_run_is_archived_locked_and_put_into_the_trash(
-    program: Program, team: Team
-) -> None:
+def test_a_run_is_archived_locked_and_put_into_the_trash(program, team):
     address = f"/runs/{make_run(team).pk}"
 
     both = program.patch(address, {"is_archived": True, "is_locked": True}).json()
@@ -235,7 +229,7 @@ def test_a_run_is_archived_locked_and_put_into_the_trash(
     assert (back["name"], back["tags"]) == ("b", ["kept"])
 
 
-def test_a_run_in_the_trash_is_deleted_for_good(program: Program, team: Team) -> None:
+def test_a_run_in_the_trash_is_deleted_for_good(program, team):
     run = make_run(team)
 
     kept = program.delete(f"/runs/{run.pk}")

@@ -8,7 +8,6 @@ import re
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.completions.prompts import SNIPPET_CHARS, read_snippets
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
@@ -27,7 +26,7 @@ def prompts(html: str) -> list[int]:
     ]
 
 
-def test_the_newest_step_is_shown_by_default(alice_client: Client, run: Run) -> None:
+def test_the_newest_step_is_shown_by_default(alice_client, run):
     make_group(run, step=1, prompt_index=3)
     make_group(run, step=7, prompt_index=5)
 
@@ -37,9 +36,7 @@ def test_the_newest_step_is_shown_by_default(alice_client: Client, run: Run) -> 
     assert 'value="7"' in html
 
 
-def test_a_step_without_groups_shows_the_nearest(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_step_without_groups_shows_the_nearest(alice_client, run):
     make_group(run, step=10, prompt_index=1)
     make_group(run, step=20, prompt_index=2)
 
@@ -49,9 +46,7 @@ def test_a_step_without_groups_shows_the_nearest(
     assert re.search(r"Step 13.*step 10", html)
 
 
-def test_previous_and_next_skip_steps_without_groups(
-    alice_client: Client, run: Run
-) -> None:
+def test_previous_and_next_skip_steps_without_groups(alice_client, run):
     for step in (5, 10, 20):
         make_group(run, step=step)
 
@@ -61,7 +56,7 @@ def test_previous_and_next_skip_steps_without_groups(
     assert 'groups/?step=20&amp;signal=mixed"' in html
 
 
-def test_the_summary_counts_groups_with_signal(alice_client: Client, run: Run) -> None:
+def test_the_summary_counts_groups_with_signal(alice_client, run):
     make_group(run, prompt_index=0)
     make_group(run, prompt_index=1, rewards=(0.0, 0.0))
     make_group(run, prompt_index=2, rewards=(1.2, 1.2))
@@ -71,7 +66,7 @@ def test_the_summary_counts_groups_with_signal(alice_client: Client, run: Run) -
     assert "1 of 3 groups" in html
 
 
-def test_a_signal_leaves_only_its_groups(alice_client: Client, run: Run) -> None:
+def test_a_signal_leaves_only_its_groups(alice_client, run):
     make_group(run, prompt_index=0)
     make_group(run, prompt_index=1, rewards=(0.0, 0.0))
 
@@ -79,9 +74,7 @@ def test_a_signal_leaves_only_its_groups(alice_client: Client, run: Run) -> None
     assert prompts(get(alice_client, run, "?signal=tied")) == []
 
 
-def test_groups_are_sorted_and_those_without_a_value_come_last(
-    alice_client: Client, run: Run
-) -> None:
+def test_groups_are_sorted_and_those_without_a_value_come_last(alice_client, run):
     make_group(run, prompt_index=0, rewards=(1.2, 0.0))
     make_group(run, prompt_index=1, rewards=(1.2, 1.2))
     make_group(run, prompt_index=2, rewards=(None, None))
@@ -91,7 +84,7 @@ def test_groups_are_sorted_and_those_without_a_value_come_last(
     assert prompts(get(alice_client, run, "?sort=-mean")) == [1, 0, 2]
 
 
-def test_superseded_groups_are_not_shown(alice_client: Client, run: Run) -> None:
+def test_superseded_groups_are_not_shown(alice_client, run):
     make_group(run, step=3, prompt_index=1)
     make_group(run, step=4, prompt_index=8, superseded_by=2)
     make_group(run, step=3, prompt_index=9, superseded_by=2)
@@ -101,18 +94,14 @@ def test_superseded_groups_are_not_shown(alice_client: Client, run: Run) -> None
     assert prompts(html) == [1]
 
 
-def test_another_runs_groups_are_not_shown(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+def test_another_runs_groups_are_not_shown(alice_client, team, run):
     make_group(run, step=1, prompt_index=1)
     make_group(make_run(team, "other"), step=9, prompt_index=2)
 
     assert prompts(get(alice_client, run)) == [1]
 
 
-def test_a_run_without_groups_shows_an_empty_state(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_run_without_groups_shows_an_empty_state(alice_client, run):
     assert "stored no groups" in get(alice_client, run)
 
     Run.objects.filter(pk=run.pk).update(state="queued")
@@ -120,13 +109,13 @@ def test_a_run_without_groups_shows_an_empty_state(
     assert "No groups yet" in get(alice_client, run)
 
 
-def test_truncated_completions_are_counted(alice_client: Client, run: Run) -> None:
+def test_truncated_completions_are_counted(alice_client, run):
     make_group(run, rewards=(0.0, 1.2), end_reasons=["length", "stop"])
 
     assert "1 truncated</span>" in get(alice_client, run)
 
 
-def test_bars_have_the_same_scale_at_every_step(alice_client: Client, run: Run) -> None:
+def test_bars_have_the_same_scale_at_every_step(alice_client, run):
     make_group(run, step=1, rewards=(0.6,))
     make_group(run, step=2, rewards=(0.6,), prompt_index=1)
     make_group(run, step=2, rewards=(1.2,), prompt_index=2)
@@ -137,7 +126,7 @@ def test_bars_have_the_same_scale_at_every_step(alice_client: Client, run: Run) 
     assert heights == ["12.00", "12.00", "24.00"]
 
 
-def test_a_prompt_with_markup_stays_text(alice_client: Client, run: Run) -> None:
+def test_a_prompt_with_markup_stays_text(alice_client, run):
     make_group(run, prompt="<script>alert(1)</script>", answer="<img src=x onerror=y>")
 
     html = get(alice_client, run)
@@ -147,7 +136,7 @@ def test_a_prompt_with_markup_stays_text(alice_client: Client, run: Run) -> None
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
 
 
-def test_a_bad_parameter_never_breaks_the_page(alice_client: Client, run: Run) -> None:
+def test_a_bad_parameter_never_breaks_the_page(alice_client, run):
     make_group(run, step=2, prompt_index=4)
 
     for query in ("step=-1", "step=x", f"step={10**20 - 1}", "page=0", "signal=%00"):
@@ -155,8 +144,8 @@ def test_a_bad_parameter_never_breaks_the_page(alice_client: Client, run: Run) -
 
 
 def test_many_groups_cost_no_more_queries_than_one(
-    alice_client: Client, run: Run, django_assert_num_queries: object
-) -> None:
+    alice_client, run, django_assert_num_queries
+):
     for i in range(20):
         make_group(run, step=1, prompt_index=i)
     make_group(run, step=2, prompt_index=0)
@@ -168,7 +157,7 @@ def test_many_groups_cost_no_more_queries_than_one(
         alice_client.get(url + "?step=2")
 
 
-def test_dropped_groups_are_shown(alice_client: Client, run: Run) -> None:
+def test_dropped_groups_are_shown(alice_client, run):
     make_group(run, step=5, prompt_index=0)
     make_group(run, step=5, prompt_index=1, is_trained=False)
     make_group(run, step=5, prompt_index=2, rewards=(0.0, 0.0), is_trained=False)
@@ -185,7 +174,7 @@ def test_dropped_groups_are_shown(alice_client: Client, run: Run) -> None:
     assert "data-dropped" not in trained
 
 
-def test_a_snippet_is_the_question_or_the_end_of_the_prompt(run: Run) -> None:
+def test_a_snippet_is_the_question_or_the_end_of_the_prompt(run):
     marks = "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\n"
     values = [("system", "Be kind."), ("user", "2\n+ 2?"), ("assistant", "<")]
     chat = json.dumps([{"role": role, "content": text} for role, text in values])

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Membership, Team, User
+from dashboard.accounts.models import Membership, User
 from dashboard.completions.annotations import MAX_COMMENTS, MAX_TAGS, Target, add_tag
 from dashboard.completions.models import MAX_COMMENT_CHARS, Comment, Group, Tag, Thumb
 from dashboard.project.errors import UserError
@@ -20,7 +20,7 @@ from tests.dashboard.completions.stored import change_completions
 
 
 @pytest.fixture
-def group(team: Team) -> Group:
+def group(team) -> Group:
     return make_group(
         make_run(team),
         step=5,
@@ -47,9 +47,7 @@ def found(client: Client, run: Run, query: str) -> list[int]:
     return [int(place.rpartition("/")[2]) for place in places]
 
 
-def test_a_user_has_one_judgement_and_can_remove_it(
-    alice_client: Client, group: Group
-) -> None:
+def test_a_user_has_one_judgement_and_can_remove_it(alice_client, group):
     mark(alice_client, group, 1, judge="good")
     mark(alice_client, group, 1, judge="bad")
     assert list(Thumb.objects.values_list("position", "is_up")) == [(1, False)]
@@ -59,14 +57,14 @@ def test_a_user_has_one_judgement_and_can_remove_it(
     assert not Thumb.objects.exists()
 
 
-def test_a_group_has_one_judgement_per_user(alice_client: Client, group: Group) -> None:
+def test_a_group_has_one_judgement_per_user(alice_client, group):
     for judgement in ("good", "bad", "good"):
         mark(alice_client, group, judge=judgement)
 
     assert list(Thumb.objects.values_list("position", "is_up")) == [(None, True)]
 
 
-def test_a_tag_is_normalised_and_unique(alice_client: Client, group: Group) -> None:
+def test_a_tag_is_normalised_and_unique(alice_client, group):
     mark(alice_client, group, 1, tag="  Reward  Hack ")
     mark(alice_client, group, 1, tag="reward-hack")
 
@@ -77,7 +75,7 @@ def test_a_tag_is_normalised_and_unique(alice_client: Client, group: Group) -> N
     assert not Tag.objects.exists()
 
 
-def test_an_invalid_tag_is_refused(alice: User, group: Group) -> None:
+def test_an_invalid_tag_is_refused(alice, group):
     for text in ("", "<b>", "-x", "a" * 41, "a/b"):
         with pytest.raises(UserError) as error:
             add_tag(alice, Target(group, 1), text)
@@ -86,7 +84,7 @@ def test_an_invalid_tag_is_refused(alice: User, group: Group) -> None:
     assert not Tag.objects.exists()
 
 
-def test_tags_and_comments_are_limited(alice_client: Client, group: Group) -> None:
+def test_tags_and_comments_are_limited(alice_client, group):
     for number in range(MAX_TAGS + 1):
         mark(alice_client, group, 1, tag=f"tag{number}")
     Comment.objects.bulk_create(
@@ -100,18 +98,14 @@ def test_tags_and_comments_are_limited(alice_client: Client, group: Group) -> No
     assert Comment.objects.count() == MAX_COMMENTS
 
 
-def test_a_nul_does_not_cause_a_server_error(
-    alice_client: Client, group: Group
-) -> None:
+def test_a_nul_does_not_cause_a_server_error(alice_client, group):
     for action in ("judge", "tag", "untag", "comment", "uncomment"):
         assert mark(alice_client, group, 1, **{action: "a\0b"}).status_code == 302
 
     assert [comment.text for comment in Comment.objects.all()] == ["a␀b"]
 
 
-def test_the_end_of_a_line_is_one_character_of_a_comment(
-    alice_client: Client, group: Group
-) -> None:
+def test_the_end_of_a_line_is_one_character_of_a_comment(alice_client, group):
     lines = ["a"] * (MAX_COMMENT_CHARS // 2)
 
     mark(alice_client, group, 1, comment="\r\n".join(lines))
@@ -119,9 +113,7 @@ def test_the_end_of_a_line_is_one_character_of_a_comment(
     assert [comment.text for comment in Comment.objects.all()] == ["\n".join(lines)]
 
 
-def test_only_its_writer_deletes_a_comment(
-    alice_client: Client, client: Client, group: Group, team: Team
-) -> None:
+def test_only_its_writer_deletes_a_comment(alice_client, client, group, team):
     mark(alice_client, group, 2, comment="It guesses.\nLook.")
     bob = User.objects.create_user("bob2")
     Membership.objects.create(user=bob, team=team)
@@ -135,22 +127,18 @@ def test_only_its_writer_deletes_a_comment(
     assert not Comment.objects.exists()
 
 
-def test_an_unknown_completion_is_404(alice_client: Client, group: Group) -> None:
+def test_an_unknown_completion_is_404(alice_client, group):
     for position in ("4", "x", "-1", "9" * 30):
         assert mark(alice_client, group, position, judge="good").status_code == 404
 
 
-def test_a_page_without_htmx_goes_back_to_the_completion(
-    alice_client: Client, group: Group
-) -> None:
+def test_a_page_without_htmx_goes_back_to_the_completion(alice_client, group):
     answer = mark(alice_client, group, 2, judge="good")
 
     assert answer.url.endswith("/groups/5/4/#completion-2")
 
 
-def test_completions_are_found_by_annotations(
-    alice_client: Client, client: Client, group: Group, team: Team
-) -> None:
+def test_completions_are_found_by_annotations(alice_client, client, group, team):
     run = group.run
     make_group(run, step=6, prompt_index=4)  # without annotations
     mark(alice_client, group, 0, judge="good")
@@ -172,9 +160,7 @@ def test_completions_are_found_by_annotations(
     assert found(alice_client, run, "tag=odd&mark=good") == []
 
 
-def test_a_groups_tag_is_its_completions_too(
-    alice_client: Client, group: Group
-) -> None:
+def test_a_groups_tag_is_its_completions_too(alice_client, group):
     mark(alice_client, group, tag="hard")
 
     assert found(alice_client, group.run, "tag=hard") == [0, 1, 2, 3]
@@ -182,7 +168,7 @@ def test_a_groups_tag_is_its_completions_too(
     assert page.count('hard <span class="text-quiet">(group)</span>') == 4
 
 
-def test_annotations_are_exported(alice_client: Client, group: Group) -> None:
+def test_annotations_are_exported(alice_client, group):
     mark(alice_client, group, tag="hard")
     mark(alice_client, group, 1, judge="bad")
     mark(alice_client, group, 1, comment="Ünlike the others")
@@ -199,9 +185,7 @@ def test_annotations_are_exported(alice_client: Client, group: Group) -> None:
     assert one["comments"][0]["text"] == "Ünlike the others"
 
 
-def test_preference_pairs_combine_good_and_bad_completions(
-    alice_client: Client, group: Group
-) -> None:
+def test_preference_pairs_combine_good_and_bad_completions(alice_client, group):
     mark(alice_client, group, 0, judge="good")
     for position in (1, 2, 3):  # the last has the text of the good one
         mark(alice_client, group, position, judge="bad")
@@ -214,9 +198,7 @@ def test_preference_pairs_combine_good_and_bad_completions(
     assert pairs[0]["chosen_reward"] == 1.2
 
 
-def test_a_number_that_json_has_not_is_null_in_a_file(
-    alice_client: Client, group: Group
-) -> None:
+def test_a_number_that_json_has_not_is_null_in_a_file(alice_client, group):
     mark(alice_client, group, 0, judge="good")
     mark(alice_client, group, 1, judge="bad")
     for value in (math.nan, math.inf, -math.inf):
@@ -231,9 +213,7 @@ def test_a_number_that_json_has_not_is_null_in_a_file(
         assert (pair["chosen_reward"], pair["rejected_reward"]) == (None, None)
 
 
-def test_equal_votes_make_no_preference_pair(
-    alice_client: Client, client: Client, group: Group, team: Team
-) -> None:
+def test_equal_votes_make_no_preference_pair(alice_client, client, group, team):
     bob = User.objects.create_user("bob2")
     Membership.objects.create(user=bob, team=team)
     client.force_login(bob)
@@ -244,7 +224,7 @@ def test_equal_votes_make_no_preference_pair(
     assert export(alice_client, group.run, "preferences") == []
 
 
-def test_superseded_groups_are_not_exported(alice_client: Client, group: Group) -> None:
+def test_superseded_groups_are_not_exported(alice_client, group):
     mark(alice_client, group, 0, judge="good")
     mark(alice_client, group, 1, judge="bad")
     Group.objects.update(superseded_by=2)
@@ -253,13 +233,13 @@ def test_superseded_groups_are_not_exported(alice_client: Client, group: Group) 
     assert export(alice_client, group.run, "preferences") == []
 
 
-def test_an_unknown_export_is_404(alice_client: Client, group: Group) -> None:
+def test_an_unknown_export_is_404(alice_client, group):
     at = reverse("run_annotations", args=["alpha", group.run_id, "secrets"])
 
     assert alice_client.get(at).status_code == 404
 
 
-def test_annotations_are_escaped(alice_client: Client, group: Group) -> None:
+def test_annotations_are_escaped(alice_client, group):
     mark(alice_client, group, 1, comment="<script>alert(1)</script>")
 
     page = alice_client.get(f"/alpha/runs/{group.run_id}/groups/5/4/").content.decode()

@@ -8,7 +8,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.accounts.models import Team
 from dashboard.completions.models import CompletionBlock, Group
 from dashboard.completions.search import blocks as blocks_module
 from dashboard.completions.search import indexing
@@ -36,9 +35,7 @@ def make_groups(run: Run, *steps: int) -> None:
         make_group(run, step=step, rewards=(1.2, 0.0))
 
 
-def test_a_block_ends_where_it_is_full(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_ends_where_it_is_full(team, monkeypatch):
     monkeypatch.setattr(indexing, "MOST", 5)
     run = make_run(team)
     make_groups(run, 1, 2, 3, 4, 5)
@@ -48,9 +45,7 @@ def test_a_block_ends_where_it_is_full(
     assert spans(run) == [(1, 2, 4), (3, 4, 4), (5, 5, 2)]
 
 
-def test_a_step_larger_than_a_block_is_one(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_larger_than_a_block_is_one(team, monkeypatch):
     monkeypatch.setattr(indexing, "MOST", 1)
     run = make_run(team)
     make_groups(run, 1, 2)
@@ -60,9 +55,7 @@ def test_a_step_larger_than_a_block_is_one(
     assert spans(run) == [(1, 1, 2), (2, 2, 2)]
 
 
-def test_texts_held_at_once_are_bounded(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_held_at_once_are_bounded(team, monkeypatch):
     monkeypatch.setattr(indexing, "MOST_CHARS", 100)
     run = make_run(team)
     for step in (1, 2, 3):
@@ -73,9 +66,7 @@ def test_texts_held_at_once_are_bounded(
     assert spans(run) == [(1, 2, 2), (3, 3, 1)]
 
 
-def test_the_end_of_a_block_reads_few_groups(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_block_reads_few_groups(team, monkeypatch):
     monkeypatch.setattr(indexing, "MOST_GROUPS", 2)
     run = make_run(team)
     make_groups(run, *range(1, 9))
@@ -86,7 +77,7 @@ def test_the_end_of_a_block_reads_few_groups(
     assert sum(num for _, _, num in spans(run)) == 16
 
 
-def test_new_steps_join_blocks_that_are_no_larger(team: Team) -> None:
+def test_new_steps_join_blocks_that_are_no_larger(team):
     run = make_run(team)
     make_groups(run, 1, 2, 3)
     make_blocks(run)
@@ -106,9 +97,7 @@ def test_new_steps_join_blocks_that_are_no_larger(team: Team) -> None:
     assert spans(run) == [(1, 7, 14)]
 
 
-def test_a_running_run_waits_for_enough_completions(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_run_waits_for_enough_completions(team, monkeypatch):
     run = make_run(team, state="queued", finished_at=None)
     make_groups(run, 1)
     assert make_blocks(run) == 0
@@ -118,7 +107,7 @@ def test_a_running_run_waits_for_enough_completions(
     assert make_blocks(run) == 1
 
 
-def test_steps_in_progress_and_superseded_groups_have_no_block(team: Team) -> None:
+def test_steps_in_progress_and_superseded_groups_have_no_block(team):
     run = make_run(team)
     make_groups(run, 1)
     make_blocks(run)
@@ -129,7 +118,7 @@ def test_steps_in_progress_and_superseded_groups_have_no_block(team: Team) -> No
     assert next_stretch(run) is None
 
 
-def test_finished_steps_without_groups_are_read_once(team: Team) -> None:
+def test_finished_steps_without_groups_are_read_once(team):
     run = make_run(team, last_step=3)
 
     assert list(runs_to_index()) == [run]
@@ -139,9 +128,7 @@ def test_finished_steps_without_groups_are_read_once(team: Team) -> None:
     assert read_blocks(run).num_completions == 0
 
 
-def test_a_block_is_not_stored_when_its_history_has_changed(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_is_not_stored_when_its_history_has_changed(team, monkeypatch):
     run = make_run(team)
     make_groups(run, 1, 2)
     read_texts = indexing._read_texts
@@ -157,9 +144,7 @@ def test_a_block_is_not_stored_when_its_history_has_changed(
     assert spans(run) == []
 
 
-def test_without_blocks_only_the_newest_steps_are_read(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_blocks_only_the_newest_steps_are_read(team, monkeypatch):
     monkeypatch.setattr(blocks_module, "MOST_FRESH", 8)  # two groups, the run says
     run = make_run(team)
     make_groups(run, 1, 2, 3, 4, 5)
@@ -170,9 +155,7 @@ def test_without_blocks_only_the_newest_steps_are_read(
     assert (found.left_out, found.fresh_from) == ((1, 3), 4)
 
 
-def test_a_step_of_more_than_is_read_is_read_all_the_same(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_more_than_is_read_is_read_all_the_same(team, monkeypatch):
     monkeypatch.setattr(blocks_module, "MOST_FRESH", 4)
     run = make_run(team)
     for prompt in range(3):
@@ -183,7 +166,7 @@ def test_a_step_of_more_than_is_read_is_read_all_the_same(
     assert (found.num_completions, found.left_out) == (6, None)
 
 
-def test_the_task_makes_blocks_of_all_runs(team: Team) -> None:
+def test_the_task_makes_blocks_of_all_runs(team):
     runs = [make_run(team, name, last_step=1) for name in ("one", "two")]
     for run in runs:
         make_groups(run, 1)
@@ -193,7 +176,7 @@ def test_the_task_makes_blocks_of_all_runs(team: Team) -> None:
     assert [spans(run) for run in runs] == [[(1, 1, 2)]] * 2
 
 
-def test_beat_rings_the_task() -> None:
+def test_beat_rings_the_task():
     from dashboard.celery import app
 
     assert app.conf.beat_schedule["index"]["task"] == indexing.index.name
@@ -204,7 +187,7 @@ ALL = 2**31 - 1
 
 
 @pytest.fixture
-def run(team: Team, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(team, monkeypatch) -> Run:
     """Steps 2 to 7 in blocks of two or three, and a step that no block has yet.
 
     A group of step 7 was gone back before.
@@ -220,7 +203,7 @@ def run(team: Team, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def test_any_span_of_steps_is_counted_as_one_by_one(run: Run) -> None:
+def test_any_span_of_steps_is_counted_as_one_by_one(run):
     def count_slowly(first: int, last: int) -> int:
         groups = Group.objects.current().filter(run=run, step__range=(first, last))
         return sum(len(group.completions) for group in groups)
@@ -234,7 +217,7 @@ def test_any_span_of_steps_is_counted_as_one_by_one(run: Run) -> None:
         assert found == count_slowly(first, last), (first, last)
 
 
-def test_rows_are_read_only_of_steps_behind_the_blocks(run: Run) -> None:
+def test_rows_are_read_only_of_steps_behind_the_blocks(run):
     with CaptureQueriesContext(connection) as queries:
         count_completions(run, first=0, last=ALL)
 

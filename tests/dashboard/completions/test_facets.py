@@ -9,7 +9,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.models import Comment, Group, Tag, Thumb
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
@@ -26,7 +25,7 @@ OUTCOMES = ("correct", "not correct", "no score")
 
 
 @pytest.fixture(params=["from the table", "from blocks"])
-def run(team: Team, alice: User, request: pytest.FixtureRequest) -> Run:
+def run(team, alice, request) -> Run:
     run = make_run(team)
     for step in range(1, 17):
         make_group(
@@ -60,7 +59,7 @@ def get(client: Client, run: Run, query: str) -> str:
     return response.content.decode()
 
 
-def test_all_completions_are_counted(alice_client: Client, run: Run) -> None:
+def test_all_completions_are_counted(alice_client, run):
     found = facets(alice_client, run)
 
     assert [found[name] for name in OUTCOMES] == [16, 16, 16]
@@ -72,9 +71,7 @@ def test_all_completions_are_counted(alice_client: Client, run: Run) -> None:
     assert "commented" not in found  # comments of a group do not count
 
 
-def test_outcomes_of_an_imported_run_are_named_by_its_threshold(
-    alice_client: Client, team: Team
-) -> None:
+def test_outcomes_of_an_imported_run_are_named_by_its_threshold(alice_client, team):
     config = make_config()
     config["reward"]["right_from"] = 0.2
     run = make_run(team, config=config, source={"tools": ["TRL"]})
@@ -87,8 +84,8 @@ def test_outcomes_of_an_imported_run_are_named_by_its_threshold(
 
 
 def test_without_a_highest_reward_there_are_no_outcomes(
-    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice_client, team, monkeypatch
+):
     monkeypatch.setattr(
         "dashboard.completions.rewards.correctness_of", lambda *_, **__: Correctness()
     )
@@ -101,9 +98,7 @@ def test_without_a_highest_reward_there_are_no_outcomes(
     assert "data-unknown-outcome" in get(alice_client, run, "?outcome=right")
 
 
-def test_outcomes_known_in_one_phase_are_offered(
-    alice_client: Client, team: Team
-) -> None:
+def test_outcomes_known_in_one_phase_are_offered(alice_client, team):
     other = {"rules": [{"name": "gone", "kind": "no_such_rule", "weight": 1.0}]}
     phases = [
         {"name": "first", "num_steps": 10},
@@ -146,9 +141,7 @@ SOME = QUERIES[0], QUERIES[2], QUERIES[5]
     [(SOME, 6), pytest.param(QUERIES, 1, marks=pytest.mark.slow)],
     ids=["some", "all"],
 )
-def test_each_facet_link_finds_its_count(
-    alice_client: Client, run: Run, queries: tuple[str, ...], every: int
-) -> None:
+def test_each_facet_link_finds_its_count(alice_client, run, queries, every):
     for query in queries:
         values = VALUE.findall(get(alice_client, run, query))
         links = [v for v in values if v[0] and not v[1]]
@@ -159,7 +152,7 @@ def test_each_facet_link_finds_its_count(
             assert f"of {count} " in html, (query, label)
 
 
-def test_the_link_of_a_chosen_value_removes_it(alice_client: Client, run: Run) -> None:
+def test_the_link_of_a_chosen_value_removes_it(alice_client, run):
     html = get(alice_client, run, "?outcome=right&end=stop&page=1")
 
     link = re.search(r'href="([^"]*)" aria-current="true"[^>]*>correct ', html)
@@ -167,7 +160,7 @@ def test_the_link_of_a_chosen_value_removes_it(alice_client: Client, run: Run) -
     assert unescape(link[1]) == "?end=stop"
 
 
-def test_steps_are_counted_within_those_found(alice_client: Client, run: Run) -> None:
+def test_steps_are_counted_within_those_found(alice_client, run):
     found = facets(alice_client, run, "?first_step=2&last_step=4&outcome=right")
 
     assert (found["2"], found["3"], found["4"]) == (1, 1, 1)

@@ -9,7 +9,6 @@ from django.http import QueryDict
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.search import results
 from dashboard.runs.models import Run
@@ -20,7 +19,7 @@ PLACE = re.compile(r'data-found="(\d+)/(\d+)/(\d+)"')
 
 
 @pytest.fixture(params=["from the table", "from blocks"])
-def run(team: Team, request: pytest.FixtureRequest) -> Run:
+def run(team, request) -> Run:
     run = make_run(team)
     make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.0), texts=["Héllo", "b"])
     make_group(
@@ -88,7 +87,7 @@ QUERIES = [
 ]
 
 
-def test_filters_and_orders(run: Run) -> None:
+def test_filters_and_orders(run):
     wrong = {}
     for query, expected in QUERIES:
         form = CompletionFilterForm.of_run(QueryDict(query[1:]), run)
@@ -102,28 +101,26 @@ def test_filters_and_orders(run: Run) -> None:
     assert wrong == {}
 
 
-def test_the_page_filters_by_its_address(alice_client: Client, run: Run) -> None:
+def test_the_page_filters_by_its_address(alice_client, run):
     for query, expected in (QUERIES[6], QUERIES[15], QUERIES[20]):
         assert found(get(alice_client, run, query)) == expected
 
 
-def test_each_completion_links_to_its_group(alice_client: Client, run: Run) -> None:
+def test_each_completion_links_to_its_group(alice_client, run):
     html = get(alice_client, run)
 
     url = reverse("group", args=["alpha", run.pk, 2, 5])
     assert f'href="{url}#completion-1"' in html
 
 
-def test_superseded_completions_and_other_runs_are_not_found(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+def test_superseded_completions_and_other_runs_are_not_found(alice_client, team, run):
     make_group(run, step=3, superseded_by=2)
     make_group(make_run(team, "other"), step=4)
 
     assert found(get(alice_client, run)) == [C, D, A, B]
 
 
-def test_an_empty_range_is_refused_at_its_field(alice_client: Client, run: Run) -> None:
+def test_an_empty_range_is_refused_at_its_field(alice_client, run):
     html = get(alice_client, run, "?first_step=9&last_step=2")
 
     assert 'id="id_last_step_error"' in html
@@ -154,14 +151,12 @@ BAD_QUERIES = [
 
 
 @pytest.mark.parametrize("run", ["from blocks"], indirect=True)
-def test_a_bad_parameter_never_breaks_the_page(alice_client: Client, run: Run) -> None:
+def test_a_bad_parameter_never_breaks_the_page(alice_client, run):
     for query in BAD_QUERIES:
         get(alice_client, run, query)
 
 
-def test_pages_are_numbered_x_of_y(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_are_numbered_x_of_y(alice_client, run, monkeypatch):
     monkeypatch.setattr(results, "PAGE_SIZE", 2)
 
     first, second = (get(alice_client, run, f"?page={n}&max_length=11") for n in (1, 2))
@@ -172,17 +167,15 @@ def test_pages_are_numbered_x_of_y(
     assert 'href="?page=2&amp;max_length=11"' in first
 
 
-def test_a_page_beyond_the_last_is_the_last(alice_client: Client, run: Run) -> None:
+def test_a_page_beyond_the_last_is_the_last(alice_client, run):
     assert found(get(alice_client, run, "?page=999")) == [C, D, A, B]
 
 
-def test_an_empty_result_links_to_all_completions(
-    alice_client: Client, run: Run
-) -> None:
+def test_an_empty_result_links_to_all_completions(alice_client, run):
     assert "No completions match" in get(alice_client, run, "?text=nowhere")
 
 
-def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> None:
+def test_a_completion_with_markup_stays_text(alice_client, run):
     make_group(run, step=9, rewards=(0.0,), texts=["<script>alert(1)</script>"])
 
     html = get(alice_client, run)
@@ -192,8 +185,8 @@ def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> 
 
 
 def test_a_page_costs_the_same_queries_however_many_are_found(
-    alice_client: Client, run: Run, django_assert_num_queries: object
-) -> None:
+    alice_client, run, django_assert_num_queries
+):
     for step in range(10, 30):
         make_group(run, step=step, rewards=(0.0, 1.2))
 
@@ -201,16 +194,14 @@ def test_a_page_costs_the_same_queries_however_many_are_found(
         get(alice_client, run)
 
 
-def test_a_score_without_its_rule_is_refused(alice_client: Client, run: Run) -> None:
+def test_a_score_without_its_rule_is_refused(alice_client, run):
     html = get(alice_client, run, "?min_score=0.5")
 
     assert 'id="id_rule_error"' in html
     assert html.count('<details class="menu" data-menu open>') == 1
 
 
-def test_a_chip_says_what_it_filters_by_and_is_removed(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_chip_says_what_it_filters_by_and_is_removed(alice_client, run):
     response = alice_client.get(
         reverse("completions", args=["alpha", run.pk]),
         {
@@ -242,16 +233,14 @@ def test_a_chip_says_what_it_filters_by_and_is_removed(
     assert response.context["last_chip"].title == "More"
 
 
-def test_an_empty_result_offers_to_remove_the_last_filter(
-    alice_client: Client, run: Run
-) -> None:
+def test_an_empty_result_offers_to_remove_the_last_filter(alice_client, run):
     html = get(alice_client, run, "?outcome=right&min_reward=99")
 
     assert found(html) == []
     assert 'class="btn btn-primary" href="?outcome=right"' in html
 
 
-def test_matches_are_marked_in_an_excerpt(alice_client: Client, run: Run) -> None:
+def test_matches_are_marked_in_an_excerpt(alice_client, run):
     text = "word " * 200 + "needle <b> " + "word " * 200
     make_group(run, step=9, rewards=(0.0,), texts=[text])
 
@@ -266,15 +255,13 @@ def test_matches_are_marked_in_an_excerpt(alice_client: Client, run: Run) -> Non
     assert len(by_text) < len(get(alice_client, run, "?first_step=9")) + 2_000
 
 
-def test_a_result_shows_its_prompt(alice_client: Client, run: Run) -> None:
+def test_a_result_shows_its_prompt(alice_client, run):
     html = get(alice_client, run, "?prompt=4")
 
     assert html.count("<bdi>What is 4 + 1?</bdi></a>") == 2
 
 
-def test_an_empty_range_of_further_filters_is_named(
-    alice_client: Client, run: Run
-) -> None:
+def test_an_empty_range_of_further_filters_is_named(alice_client, run):
     html = get(alice_client, run, "?min_length=5&max_length=3")
 
     assert 'id="id_max_length_error"' in html

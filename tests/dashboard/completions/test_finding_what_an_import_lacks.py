@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
@@ -18,7 +16,7 @@ PLACE = re.compile(r'data-found="1/4/(\d)"')
 
 
 @pytest.fixture(params=["fresh", "in a block"])
-def run(team: Team, request: pytest.FixtureRequest) -> Run:
+def run(team, request) -> Run:
     """Of three completions the second has its text and reward alone."""
     run = make_run(team, last_step=1)
     make_group(run, step=1, prompt_index=4, rewards=(1.2, 0.2, 0.0))
@@ -30,9 +28,7 @@ def run(team: Team, request: pytest.FixtureRequest) -> Run:
     return run
 
 
-def test_unknown_values_are_last_and_outside_all_bounds(
-    alice_client: Client, run: Run
-) -> None:
+def test_unknown_values_are_last_and_outside_all_bounds(alice_client, run):
     address = reverse("completions", args=["alpha", run.pk])
     for query, expected in {
         "sort=length": "132",
@@ -52,7 +48,7 @@ def test_unknown_values_are_last_and_outside_all_bounds(
         assert found == expected, query
 
 
-def test_unknown_values_are_shown(alice_client: Client, run: Run) -> None:
+def test_unknown_values_are_shown(alice_client, run):
     address = reverse("completions", args=["alpha", run.pk])
 
     html = alice_client.get(f"{address}?end=unknown").content.decode()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.annotations import Target, add_tag
 from dashboard.completions.models import Group
 from dashboard.completions.rewards import rank_completions, rule_weights, step_recipe
-from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_note, make_run
 from tests.dashboard.completions.stored import change_completions
 
@@ -28,9 +25,7 @@ def order(html: str) -> list[int]:
     return [int(n) for n in re.findall(r'id="completion-(\d+)"', html)]
 
 
-def test_each_rule_shows_score_times_weight_and_its_part(
-    alice_client: Client, run: Run
-) -> None:
+def test_each_rule_shows_score_times_weight_and_its_part(alice_client, run):
     html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
 
     assert re.findall(r"1 × ([\d.]+)</td>\s*<td[^>]*>(\+[\d.]+)<", html) == [
@@ -40,9 +35,7 @@ def test_each_rule_shows_score_times_weight_and_its_part(
     assert "data-other" not in html
 
 
-def test_the_part_of_a_reward_without_a_rule_is_shown(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_part_of_a_reward_without_a_rule_is_shown(alice_client, run):
     group = make_group(run, rewards=(1.2, 0.0))
     change_completions(group, position=0, reward=1.1)
 
@@ -52,15 +45,13 @@ def test_the_part_of_a_reward_without_a_rule_is_shown(
     assert "−0.1" in other
 
 
-def test_a_rule_without_a_score_shows_no_score(alice_client: Client, run: Run) -> None:
+def test_a_rule_without_a_score_shows_no_score(alice_client, run):
     html = get(alice_client, make_group(run, rewards=(None, 1.2)))
 
     assert html.count(">no score</td>") == 2
 
 
-def test_the_output_of_a_rule_is_shown_with_its_completion(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_output_of_a_rule_is_shown_with_its_completion(alice_client, run):
     group = make_group(run, rewards=(1.0, 0.0))
     make_note(group, "<i>4</i> words")
 
@@ -70,9 +61,7 @@ def test_the_output_of_a_rule_is_shown_with_its_completion(
     assert "<bdi>&lt;i&gt;4&lt;/i&gt; words</bdi>" in page
 
 
-def test_errors_of_rules_are_open_and_come_before_output(
-    alice_client: Client, run: Run
-) -> None:
+def test_errors_of_rules_are_open_and_come_before_output(alice_client, run):
     group = make_group(run, rewards=(1.0, None), num_notes=5)
     make_note(group, "half way", position=1)
     make_note(group, "The grader was lost.", position=1, is_error=True)
@@ -84,16 +73,14 @@ def test_errors_of_rules_are_open_and_come_before_output(
     assert "2 of 5 stored" in page
 
 
-def test_advantages_carry_their_sign(alice_client: Client, run: Run) -> None:
+def test_advantages_carry_their_sign(alice_client, run):
     html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
 
     assert '<span class="number">+0.7071</span>' in html
     assert '<span class="number">−0.7071</span>' in html
 
 
-def test_completions_are_ordered_and_unscored_ones_come_last(
-    alice_client: Client, run: Run
-) -> None:
+def test_completions_are_ordered_and_unscored_ones_come_last(alice_client, run):
     group = make_group(run, rewards=(0.2, 1.2, None))
 
     for sort, expected in {
@@ -107,9 +94,7 @@ def test_completions_are_ordered_and_unscored_ones_come_last(
         assert order(get(alice_client, group, f"?sort={sort}")) == expected, sort
 
 
-def test_best_and_worst_are_marked_only_where_rewards_differ(
-    alice_client: Client, run: Run
-) -> None:
+def test_best_and_worst_are_marked_only_where_rewards_differ(alice_client, run):
     differing = get(alice_client, make_group(run, rewards=(1.2, 0.2, 0.0)))
     equal = get(alice_client, make_group(run, rewards=(1.2, 1.2), prompt_index=1))
 
@@ -118,7 +103,7 @@ def test_best_and_worst_are_marked_only_where_rewards_differ(
         assert mark not in equal
 
 
-def test_equal_completions_are_one_row(alice_client: Client, run: Run) -> None:
+def test_equal_completions_are_one_row(alice_client, run):
     texts = ["same", "same", "own", "same"]
     group = make_group(run, rewards=(0.0, 0.0, 1.2, 1.2), texts=texts)
     change_completions(group, position=1, num_tokens=10)
@@ -133,9 +118,7 @@ def test_equal_completions_are_one_row(alice_client: Client, run: Run) -> None:
     assert "data-num-distinct>2<" in html
 
 
-def test_an_annotated_completion_has_its_own_row(
-    alice_client: Client, alice: User, run: Run
-) -> None:
+def test_an_annotated_completion_has_its_own_row(alice_client, alice, run):
     group = make_group(run, rewards=(0.0, 0.0, 0.0), texts=["same"] * 3)
     change_completions(group, num_tokens=10)
     add_tag(alice, Target(group, 1), "odd")
@@ -145,14 +128,14 @@ def test_an_annotated_completion_has_its_own_row(
     assert re.findall(r'data-completion="(\d)"', html) == ["0", "1"]
 
 
-def test_right_completions_are_counted(alice_client: Client, run: Run) -> None:
+def test_right_completions_are_counted(alice_client, run):
     html = get(alice_client, make_group(run, rewards=(1.2, 1.0, None, 0.2)))
 
     assert "data-num-right>2<" in html
     assert "answer = 1" in html
 
 
-def test_a_link_of_the_list_gets_only_its_group(alice_client: Client, run: Run) -> None:
+def test_a_link_of_the_list_gets_only_its_group(alice_client, run):
     make_group(run, step=4, prompt_index=6)
     url = reverse("group", args=["alpha", run.pk, 4, 6])
     of_list = {"HTTP_HX_REQUEST": "true", "HTTP_HX_TARGET": "group-pane"}
@@ -168,9 +151,7 @@ def test_a_link_of_the_list_gets_only_its_group(alice_client: Client, run: Run) 
     assert "HX-Target" in part["Vary"]
 
 
-def test_the_step_of_a_group_is_listed_beside_it(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_step_of_a_group_is_listed_beside_it(alice_client, run, monkeypatch):
     monkeypatch.setattr("dashboard.completions.groups.GROUPS_PER_PAGE", 2)
     for prompt in range(5):
         make_group(run, step=4, prompt_index=prompt)
@@ -185,9 +166,7 @@ def test_the_step_of_a_group_is_listed_beside_it(
     ]
 
 
-def test_the_same_prompt_is_found_at_its_other_steps(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_same_prompt_is_found_at_its_other_steps(alice_client, run):
     for step in (3, 40, 77):
         make_group(run, step=step, prompt_index=6)
     make_group(run, step=41, prompt_index=7)
@@ -200,7 +179,7 @@ def test_the_same_prompt_is_found_at_its_other_steps(
     assert f'rel="next" href="{after}"' in html
 
 
-def test_a_link_outlives_a_resume(alice_client: Client, run: Run) -> None:
+def test_a_link_outlives_a_resume(alice_client, run):
     old = make_group(run, step=4, superseded_by=2, texts=["old"], rewards=(0.0,))
 
     html = get(alice_client, old)
@@ -209,9 +188,7 @@ def test_a_link_outlives_a_resume(alice_client: Client, run: Run) -> None:
     assert ">old</div>" in html
 
 
-def test_the_current_group_replaces_the_superseded_one(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_current_group_replaces_the_superseded_one(alice_client, run):
     make_group(run, step=4, superseded_by=2, texts=["old"], rewards=(0.0,))
     new = make_group(run, step=4, attempt=2, texts=["new"], rewards=(0.0,))
 
@@ -221,7 +198,7 @@ def test_the_current_group_replaces_the_superseded_one(
     assert "data-superseded" not in html
 
 
-def test_an_unknown_group_is_404(alice_client: Client, run: Run) -> None:
+def test_an_unknown_group_is_404(alice_client, run):
     make_group(run, step=1, prompt_index=0)
 
     for step, prompt in ((1, 99), (2, 0), (2**40, 0)):
@@ -230,7 +207,7 @@ def test_an_unknown_group_is_404(alice_client: Client, run: Run) -> None:
         assert alice_client.get(url).status_code == 404
 
 
-def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> None:
+def test_a_completion_with_markup_stays_text(alice_client, run):
     texts = ["<script>alert(1)</script>", "</div><img src=x onerror=alert(2)>"]
 
     html = get(alice_client, make_group(run, rewards=(0.0, 1.2), texts=texts))
@@ -240,8 +217,8 @@ def test_a_completion_with_markup_stays_text(alice_client: Client, run: Run) -> 
 
 
 def test_a_group_costs_the_same_queries_whatever_its_size(
-    alice_client: Client, run: Run, django_assert_num_queries: object
-) -> None:
+    alice_client, run, django_assert_num_queries
+):
     small = make_group(run, step=1, rewards=(0.0, 1.2))
     big = make_group(run, step=2, prompt_index=1, rewards=tuple([0.0, 1.2] * 16))
 
@@ -250,7 +227,7 @@ def test_a_group_costs_the_same_queries_whatever_its_size(
             get(alice_client, group)
 
 
-def test_a_penalty_for_length_is_a_part_of_the_reward(run: Run) -> None:
+def test_a_penalty_for_length_is_a_part_of_the_reward(run):
     found = make_group(run, rewards=(1.0, 0.0), rule_names=["answer", "overlong"])
     change_completions(found, position=0, reward=0.75, rule_scores=[1.0, -0.25])
 
@@ -264,7 +241,7 @@ def test_a_penalty_for_length_is_a_part_of_the_reward(run: Run) -> None:
     assert parts["overlong"] == -0.25
 
 
-def test_a_phase_uses_its_own_weights(team: Team) -> None:
+def test_a_phase_uses_its_own_weights(team):
     run = make_run(team)
     other = {"rules": [{"name": "answer", "kind": "exact_answer", "weight": 3.0}]}
     run.config["phases"] = [
@@ -276,7 +253,7 @@ def test_a_phase_uses_its_own_weights(team: Team) -> None:
     assert [rule_weights(run, step)["answer"] for step in (1, 4, 5)] == [3.0, 3.0, own]
 
 
-def test_parts_are_clipped_and_gated(alice_client: Client, run: Run) -> None:
+def test_parts_are_clipped_and_gated(alice_client, run):
     run.config["reward"]["recipe"] = {
         "rules": [
             {"name": "format", "kind": "length", "weight": 0.5},

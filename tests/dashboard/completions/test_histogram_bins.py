@@ -18,7 +18,7 @@ def bin_of(value: float) -> int:
     return int(found["bin"])
 
 
-def test_every_bin_begins_where_the_one_below_ends() -> None:
+def test_every_bin_begins_where_the_one_below_ends():
     ends = [records.bin_bounds(number) for number in range(1, records.LAST_BIN + 1)]
 
     assert ends[0] == (0.0, 0.01)
@@ -27,7 +27,7 @@ def test_every_bin_begins_where_the_one_below_ends() -> None:
 
 
 @given(VALUES)
-def test_a_value_is_within_its_bin(value: float) -> None:
+def test_a_value_is_within_its_bin(value):
     number = bin_of(value)
 
     low, high = records.bin_bounds(number)
@@ -36,17 +36,17 @@ def test_a_value_is_within_its_bin(value: float) -> None:
 
 
 @given(VALUES.filter(bool))
-def test_a_negative_value_mirrors_its_positive(value: float) -> None:
+def test_a_negative_value_mirrors_its_positive(value):
     assert bin_of(-value) == -bin_of(value)
 
 
-def test_nothing_but_0_is_in_bin_0() -> None:
+def test_nothing_but_0_is_in_bin_0():
     assert (bin_of(0.0), bin_of(-0.0)) == (0, 0)
     assert (bin_of(1e-300), bin_of(-1e-300)) == (1, -1)
 
 
 @pytest.mark.parametrize("value", [0.01, 0.1, 0.2, 0.8, 1.0, 1.25, 2.0, 1_000.0])
-def test_a_round_value_begins_a_bin_also_as_a_sum(value: float) -> None:
+def test_a_round_value_begins_a_bin_also_as_a_sum(value):
     tenths = math.fsum([value / 10] * 10)
 
     assert records.bin_bounds(bin_of(value))[0] == value
@@ -54,7 +54,7 @@ def test_a_round_value_begins_a_bin_also_as_a_sum(value: float) -> None:
 
 
 @given(st.lists(VALUES), st.lists(VALUES))
-def test_counts_of_two_steps_add_up(one: list[float], other: list[float]) -> None:
+def test_counts_of_two_steps_add_up(one, other):
     def counts(values: list[float]) -> dict[int, int]:
         return dict(records.count_bins(np.array(values, float)).tolist())
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.completions.pass_rates import KINDS, NONE, sort, tally
 from dashboard.completions.prompt_visits import VISIT, Visits
 from dashboard.datasets.models import DatasetVersion
@@ -31,7 +28,7 @@ from trainer.rewards.scoring import Correctness
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     version = create_dataset_version(
         team=shared_team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
     )
@@ -79,13 +76,7 @@ def right(*counts: int) -> list[tuple[int, int]]:
         ([(0, 0), (0, 1)], 3, "never", NONE, NONE),
     ],
 )
-def test_a_prompts_class_and_steps(
-    counts: list[tuple[int, int]],
-    num_last: int,
-    kind: str,
-    solved_at: int,
-    forgotten_at: int,
-):
+def test_a_prompts_class_and_steps(counts, num_last, kind, solved_at, forgotten_at):
     (found,) = tally(visits_of(*counts), num_last=num_last)
 
     assert KINDS[found["kind"]] == kind
@@ -106,12 +97,7 @@ def test_a_prompts_class_and_steps(
         ([(0, 0)], 3, (0, 0), math.nan),
     ],
 )
-def test_pass_rate_now_and_its_change(
-    counts: list[tuple[int, int]],
-    num_last: int,
-    now: tuple[int, int],
-    change: float,
-):
+def test_pass_rate_now_and_its_change(counts, num_last, now, change):
     (found,) = tally(visits_of(*counts), num_last=num_last)
 
     assert (found["num_right"], found["num_scored"]) == now
@@ -165,7 +151,7 @@ def test_prompts_without_a_value_are_sorted_last():
 
 
 @pytest.fixture(scope="module")
-def learned(run: Run) -> Run:
+def learned(run) -> Run:
     """Of each class but one: never, solved, forgotten, oscillating, unscored."""
     curves = [(0, 0, 0, 0), (0, 1, 2, 4), (3, 0, 0, 0), (2, 0, 1, 0)]
     for step in range(4):
@@ -175,7 +161,7 @@ def learned(run: Run) -> Run:
     return run
 
 
-def test_the_url_filters_and_sorts(alice_client: Client, learned: Run):
+def test_the_url_filters_and_sorts(alice_client, learned):
     for query, wanted in {
         "which=never": [0],
         "which=solved": [1],
@@ -191,9 +177,7 @@ def test_the_url_filters_and_sorts(alice_client: Client, learned: Run):
         assert listed(alice_client, learned, query) == wanted, query
 
 
-def test_the_table_counts_classes_and_describes_each_prompt(
-    alice_client: Client, learned: Run
-):
+def test_the_table_counts_classes_and_describes_each_prompt(alice_client, learned):
     page = words(alice_client.get(address(learned)))
 
     assert "5 of 30 prompts" in page
@@ -207,7 +191,7 @@ def test_the_table_counts_classes_and_describes_each_prompt(
 CLASSES = ("never", "solved", "forgotten", "oscillating")
 
 
-def test_a_tile_keeps_the_rest_of_the_address(alice_client: Client, learned: Run):
+def test_a_tile_keeps_the_rest_of_the_address(alice_client, learned):
     page = alice_client.get(address(learned, "visits=2&sort=-pass&page=1")).text
 
     links = set(re.findall(r'class="tile" href="([^"]*)"', page))
@@ -218,9 +202,7 @@ def test_a_tile_keeps_the_rest_of_the_address(alice_client: Client, learned: Run
     }
 
 
-def test_the_bars_of_the_histogram_lead_to_their_prompts(
-    alice_client: Client, learned: Run
-):
+def test_the_bars_of_the_histogram_lead_to_their_prompts(alice_client, learned):
     bars = alice_client.get(address(learned)).context["bars"]
 
     counted = {(bar["low"], bar["high"]): bar["num"] for bar in bars}
@@ -236,14 +218,14 @@ def test_the_bars_of_the_histogram_lead_to_their_prompts(
     ]
 
 
-def test_a_link_to_a_prompt_keeps_the_visits(alice_client: Client, learned: Run):
+def test_a_link_to_a_prompt_keeps_the_visits(alice_client, learned):
     page = alice_client.get(address(learned, "visits=2&last_step=3&which=all")).text
 
     path = f"/alpha/runs/{learned.pk}/prompts/2/"
     assert f'href="{path}?visits=2&amp;last_step=3"' in page
 
 
-def test_each_curve_is_described_in_words(alice_client: Client, learned: Run):
+def test_each_curve_is_described_in_words(alice_client, learned):
     page = alice_client.get(address(learned)).text
 
     labels = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
@@ -257,7 +239,7 @@ def test_each_curve_is_described_in_words(alice_client: Client, learned: Run):
     ]
 
 
-def test_a_chat_is_shown_by_its_last_question(alice_client: Client, team: Team):
+def test_a_chat_is_shown_by_its_last_question(alice_client, team):
     chat = [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "What is 1?"},
@@ -277,7 +259,7 @@ def test_a_chat_is_shown_by_its_last_question(alice_client: Client, team: Team):
     assert line.text == "What is 1?"
 
 
-def test_a_class_becomes_a_dataset(alice_client: Client, learned: Run):
+def test_a_class_becomes_a_dataset(alice_client, learned):
     assert make(alice_client, learned, "which=forgotten").status_code == 302
 
     made = DatasetVersion.objects.get(dataset__name="Hard")
@@ -286,7 +268,7 @@ def test_a_class_becomes_a_dataset(alice_client: Client, learned: Run):
     assert made.source["query"].startswith("which=forgotten&visits=3")
 
 
-def test_superseded_groups_are_not_counted(alice_client: Client, learned: Run):
+def test_superseded_groups_are_not_counted(alice_client, learned):
     """Prompt 2 was right at step 1 alone, which is trained again."""
     learned.groups.filter(step=1).update(superseded_by=2)
     visit(learned, 1, 2, 0, attempt=2)
@@ -296,7 +278,7 @@ def test_superseded_groups_are_not_counted(alice_client: Client, learned: Run):
 
 
 def test_a_recipe_without_a_highest_reward_lists_its_prompts(
-    alice_client: Client, learned: Run, monkeypatch: pytest.MonkeyPatch
+    alice_client, learned, monkeypatch
 ):
     monkeypatch.setattr(
         "dashboard.completions.rewards.correctness_of", lambda *_, **__: Correctness()
@@ -309,7 +291,7 @@ def test_a_recipe_without_a_highest_reward_lists_its_prompts(
 
 
 def test_many_prompts_cost_few_queries(
-    alice_client: Client, learned: Run, django_assert_num_queries: Any
+    alice_client, learned, django_assert_num_queries
 ):
     with django_assert_num_queries(12):
         alice_client.get(address(learned))

@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
@@ -25,7 +24,7 @@ CURVES = [
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     version = create_dataset_version(
         team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
     )
@@ -38,7 +37,7 @@ def run(team: Team) -> Run:
 
 
 @pytest.fixture
-def console_errors(page: Page) -> dict[str, Any]:
+def console_errors(page) -> dict[str, Any]:
     """What the console got, where it must get nothing."""
     found: dict[str, Any] = {}
     page.on("console", lambda m: found.setdefault(m.text, m.type))
@@ -46,9 +45,7 @@ def console_errors(page: Page) -> dict[str, Any]:
     return found
 
 
-def test_the_table_leads_to_a_group_and_back(
-    page: Page, run: Run, console_errors: dict[str, Any]
-) -> None:
+def test_the_table_leads_to_a_group_and_back(page, run, console_errors):
     page.goto(f"/alpha/runs/{run.pk}/prompts/")
     found = findings_in_each_view(page)
     page.get_by_text("Columns and classes").click()
@@ -71,7 +68,7 @@ def test_the_table_leads_to_a_group_and_back(
     assert console_errors == {}
 
 
-def test_a_click_on_a_point_opens_its_group(page: Page, run: Run) -> None:
+def test_a_click_on_a_point_opens_its_group(page, run):
     page.goto(f"/alpha/runs/{run.pk}/prompts/1/")
     point = page.locator("[data-figure=pass] .scatterlayer .point").nth(2)
 
@@ -85,7 +82,7 @@ def test_a_click_on_a_point_opens_its_group(page: Page, run: Run) -> None:
     page.wait_for_url(f"**/alpha/runs/{run.pk}/groups/30/1/")
 
 
-def test_the_charts_follow_the_theme(page: Page, run: Run) -> None:
+def test_the_charts_follow_the_theme(page, run):
     page.goto(f"/alpha/runs/{run.pk}/prompts/1/")
     band = page.locator("[data-figure=reward] .scatterlayer .js-fill").first
     light = band.evaluate("e => getComputedStyle(e).fill")

@@ -11,7 +11,6 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team
 from dashboard.completions.search import results, text
 from dashboard.completions.search.text import (
     choose_num_bits,
@@ -28,7 +27,7 @@ LETTERS = st.sampled_from("aAbBcC ÄäßİıKſ汉字Ωως1.")
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     run = make_run(team)
     for step in range(1, 9):
         texts_of_step = [f"the sum is {step}", f"the product is {step}"]
@@ -38,7 +37,7 @@ def run(team: Team) -> Run:
 
 
 @pytest.fixture
-def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_time(monkeypatch) -> None:
     """Each page looks through four texts."""
     for name in ("TEXT_SECONDS", "BITS_SECONDS", "LEAST_SECONDS"):
         monkeypatch.setattr(results, name, 0.0)
@@ -61,9 +60,7 @@ def next_query(html: str) -> str:
     return found[1].replace("&amp;", "&")
 
 
-def test_a_search_that_times_out_shows_its_matches(
-    alice_client: Client, run: Run, no_time: None
-) -> None:
+def test_a_search_that_times_out_shows_its_matches(alice_client, run, no_time):
     html = get(alice_client, run, "?text=the+sum")
 
     assert steps(html) == [8, 7, 6, 5]
@@ -72,9 +69,7 @@ def test_a_search_that_times_out_shows_its_matches(
     assert "steps 5–8" in html
 
 
-def test_the_next_page_continues_the_search(
-    alice_client: Client, run: Run, no_time: None
-) -> None:
+def test_the_next_page_continues_the_search(alice_client, run, no_time):
     first = get(alice_client, run, "?text=the+sum")
     second = get(alice_client, run, next_query(first))
 
@@ -85,9 +80,7 @@ def test_the_next_page_continues_the_search(
     assert 'href="?text=the+sum"' in second  # back to start
 
 
-def test_pages_of_a_text_follow_each_other(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_a_text_follow_each_other(alice_client, run, monkeypatch):
     monkeypatch.setattr(results, "PAGE_SIZE", 3)
 
     pages = [get(alice_client, run, "?text=sum&sort=step")]
@@ -98,18 +91,14 @@ def test_pages_of_a_text_follow_each_other(
     assert "4–6 of 8" in pages[1]
 
 
-def test_a_text_without_candidates_is_not_searched(
-    alice_client: Client, run: Run, no_time: None
-) -> None:
+def test_a_text_without_candidates_is_not_searched(alice_client, run, no_time):
     html = get(alice_client, run, "?text=difference")
 
     assert "No completions match" in html
     assert "Searched" not in html
 
 
-def test_a_search_without_matches_in_time_can_be_continued(
-    alice_client: Client, run: Run, no_time: None
-) -> None:
+def test_a_search_without_matches_in_time_can_be_continued(alice_client, run, no_time):
     html = get(alice_client, run, "?text=%22is+sum%22&match=words")
 
     assert steps(html) == []
@@ -119,11 +108,8 @@ def test_a_search_without_matches_in_time_can_be_continued(
 
 
 def test_a_cancelled_statement_counts_as_a_timeout(
-    alice_client: Client,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    transactional_db: None,
-) -> None:
+    alice_client, run, monkeypatch, transactional_db
+):
     cancelled = "pg_cancel_backend(pg_backend_pid()) AND pg_sleep(0.1) IS NOT NULL"
     monkeypatch.setattr(text, "HAS_TEXT", f"{text.HAS_TEXT} AND {cancelled}")
 
@@ -133,26 +119,20 @@ def test_a_cancelled_statement_counts_as_a_timeout(
     assert 'rel="next"' in html
 
 
-def test_facets_of_a_partial_search_say_what_they_count(
-    alice_client: Client, run: Run, no_time: None
-) -> None:
+def test_facets_of_a_partial_search_say_what_they_count(alice_client, run, no_time):
     html = get(alice_client, run, "?text=the+sum")
 
     assert "the 4 matches" in html
 
 
-def test_texts_of_the_newest_steps_are_found_without_a_block(
-    alice_client: Client, run: Run
-) -> None:
+def test_texts_of_the_newest_steps_are_found_without_a_block(alice_client, run):
     make_group(run, step=9, rewards=(0.0,), texts=["the sum is nine"])
 
     assert steps(get(alice_client, run, "?text=the+sum"))[:2] == [9, 8]
 
 
 @given(st.text(LETTERS, max_size=12), st.text(LETTERS, max_size=4), st.integers(0, 9))
-def test_a_text_that_contains_the_query_is_a_candidate(
-    before: str, needle: str, extra: int
-) -> None:
+def test_a_text_that_contains_the_query_is_a_candidate(before, needle, extra):
     held = [before + needle.swapcase() + "x" * extra, "something else"]
     num_bits = choose_num_bits(held)
 
@@ -163,7 +143,7 @@ def test_a_text_that_contains_the_query_is_a_candidate(
         assert (sign(held, num_bits)[rows] & 0b1000_0000).all()
 
 
-def test_trigrams_rule_other_texts_out() -> None:
+def test_trigrams_rule_other_texts_out():
     held = [f"number {n} is {n * n}" for n in range(1_000)]
     num_bits = choose_num_bits(held)
 
@@ -174,7 +154,7 @@ def test_trigrams_rule_other_texts_out() -> None:
     assert may_hold <= 8
 
 
-def test_trigrams_do_not_cross_from_a_text_to_the_next() -> None:
+def test_trigrams_do_not_cross_from_a_text_to_the_next():
     rows = rows_of(needed_trigrams("abcdef"), 256)
 
     assert not (sign(["abc", "def"], 256)[rows] != 0).all()

@@ -16,12 +16,12 @@ from tests.page_client import PageClient
 
 
 @pytest.fixture
-def group(team: Team) -> Group:
+def group(team) -> Group:
     return make_group(make_run(team), step=5, prompt_index=4)
 
 
 @pytest.fixture
-def dora(team: Team) -> User:
+def dora(team) -> User:
     dora = User.objects.create_user("dora.k")
     Membership.objects.create(user=dora, team=team)
     return dora
@@ -39,7 +39,7 @@ def page_of(user: User) -> tuple[Client, str]:
     return client, client.get("/alpha/mentions/").content.decode()
 
 
-def test_members_are_found_however_they_are_written(team: Team, dora: User) -> None:
+def test_members_are_found_however_they_are_written(team, dora):
     User.objects.create_user("zed")
     found = ["@dora.k look", "see (@Dora.K), please", "I asked @dora.k."]
     found += ["@dora.k @dora.k @no one"]
@@ -51,9 +51,7 @@ def test_members_are_found_however_they_are_written(team: Team, dora: User) -> N
         assert list(find_mentioned(team, text)) == [], text
 
 
-def test_a_mention_is_new_until_it_is_shown(
-    alice_client: Client, group: Group, dora: User
-) -> None:
+def test_a_mention_is_new_until_it_is_shown(alice_client, group, dora):
     comment(alice_client, group, "@dora.k it guesses")
     client, first = page_of(dora)
     again = client.get("/alpha/mentions/").content.decode()
@@ -65,9 +63,7 @@ def test_a_mention_is_new_until_it_is_shown(
     assert 'data-mark="new"' not in again
 
 
-def test_every_page_shows_the_number_of_new_mentions(
-    alice_client: Client, group: Group, dora: User
-) -> None:
+def test_every_page_shows_the_number_of_new_mentions(alice_client, group, dora):
     comment(alice_client, group, "@dora.k one")
     comment(alice_client, group, "@dora.k two", position="")
     client = PageClient()
@@ -81,17 +77,13 @@ def test_every_page_shows_the_number_of_new_mentions(
     assert 'data-news="0"' in after
 
 
-def test_users_are_not_notified_of_their_own_comments(
-    alice_client: Client, group: Group
-) -> None:
+def test_users_are_not_notified_of_their_own_comments(alice_client, group):
     comment(alice_client, group, "@alice remember")
 
     assert not Mention.objects.exists()
 
 
-def test_a_deleted_comment_has_no_mentions(
-    alice_client: Client, group: Group, dora: User
-) -> None:
+def test_a_deleted_comment_has_no_mentions(alice_client, group, dora):
     comment(alice_client, group, "@dora.k oh")
     found = Mention.objects.get()
     at = ["alpha", group.run_id, group.step, group.prompt_index]
@@ -103,9 +95,7 @@ def test_a_deleted_comment_has_no_mentions(
     assert "/groups/5/4/" not in page_of(dora)[1]
 
 
-def test_mentions_in_a_deleted_run_are_not_shown(
-    alice_client: Client, group: Group, dora: User, team: Team
-) -> None:
+def test_mentions_in_a_deleted_run_are_not_shown(alice_client, group, dora, team):
     comment(alice_client, group, "@dora.k oh")
     place = {"group": group, "position": 1, "user": dora}
     Tag.objects.create(**place, name="lucky")
@@ -120,9 +110,7 @@ def test_mentions_in_a_deleted_run_are_not_shown(
     assert (tagged, suggest_tags(team)) == (["lucky"], [])
 
 
-def test_comments_of_other_teams_are_not_shown(
-    alice_client: Client, group: Group, dora: User
-) -> None:
+def test_comments_of_other_teams_are_not_shown(alice_client, group, dora):
     comment(alice_client, group, "@dora.k in alpha")
     other = Team.objects.create(slug="gamma", name="Gamma")
     Membership.objects.create(user=dora, team=other)

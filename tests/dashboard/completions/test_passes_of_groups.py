@@ -14,7 +14,7 @@ from dashboard.completions.signals.pass_at_k import (
     read_passes,
 )
 from dashboard.completions.signals.records import PASSES
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Evaluation
 from tests.dashboard.completions.factories import START
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import (
@@ -40,7 +40,7 @@ def share_of_draws(n: int, c: int, k: int) -> float:
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
-def test_it_is_the_share_of_draws_with_one_that_is_right(n: int) -> None:
+def test_it_is_the_share_of_draws_with_one_that_is_right(n):
     for c in range(n + 1):
         found = pass_shares(count((n, c)), max_k=n)
 
@@ -48,7 +48,7 @@ def test_it_is_the_share_of_draws_with_one_that_is_right(n: int) -> None:
         assert found == pytest.approx(expected)
 
 
-def test_groups_weigh_alike_and_smaller_than_k_are_left_out() -> None:
+def test_groups_weigh_alike_and_smaller_than_k_are_left_out():
     found = pass_shares(count((4, 1), (4, 1), (2, 2), (1, 0)), max_k=4)
 
     assert found == pytest.approx(
@@ -61,14 +61,14 @@ def test_groups_weigh_alike_and_smaller_than_k_are_left_out() -> None:
     )
 
 
-def test_pass_at_k_is_missing_beyond_the_largest_group() -> None:
+def test_pass_at_k_is_missing_beyond_the_largest_group():
     found = pass_shares(count((2, 1)), max_k=3)
 
     assert found[:2] == pytest.approx([0.5, 1.0])
     assert np.isnan(found[2])
 
 
-def test_steps_have_their_shares_and_unscored_ones_none(run: Run) -> None:
+def test_steps_have_their_shares_and_unscored_ones_none(run):
     right, wrong = make_group([1.0, 0.0]), make_group([0.0, 0.0])
     make_rollup(run, 1, [right, wrong], composition=COMPOSITION)
     make_rollup(run, 2, [make_group([None, None])], composition=COMPOSITION)
@@ -89,7 +89,7 @@ def test_steps_have_their_shares_and_unscored_ones_none(run: Run) -> None:
     }
 
 
-def test_a_majority_outvotes_the_others(run: Run) -> None:
+def test_a_majority_outvotes_the_others(run):
     split = make_group([1.0, 1.0, 0.0, 0.0, 0.0], texts=["", "", *ANSWERS])
     make_rollup(run, 1, [split], composition=COMPOSITION)
 
@@ -99,21 +99,21 @@ def test_a_majority_outvotes_the_others(run: Run) -> None:
     assert answer["majorities"][4] == [1.0]
 
 
-def test_all_right_and_all_wrong_need_no_texts(run: Run) -> None:
+def test_all_right_and_all_wrong_need_no_texts(run):
     groups = [make_group([1.0] * 3, texts=[""] * 3), make_group([0.0] * 3)]
     make_rollup(run, 1, groups, composition=COMPOSITION)
 
     assert read_passes(run)["majorities"] == [[0.5], [0.5], [0.5]]
 
 
-def test_groups_with_fewer_completions_count_for_their_ks(run: Run) -> None:
+def test_groups_with_fewer_completions_count_for_their_ks(run):
     groups = [make_group([1.0, 1.0]), make_group([0.0, None, None])]
     make_rollup(run, 1, groups, composition=COMPOSITION)
 
     assert read_passes(run)["majorities"] == [[0.5], [1.0]]
 
 
-def test_maj_at_k_requires_an_answer_rule(run: Run) -> None:
+def test_maj_at_k_requires_an_answer_rule(run):
     spec = {"rules": [{"name": "answer", "kind": "format_tags"}]}
     composition = make_composition(Recipe.model_validate(spec))
     make_rollup(run, 1, [make_group([1.0, 0.0])], composition=composition)
@@ -125,7 +125,7 @@ def test_maj_at_k_requires_an_answer_rule(run: Run) -> None:
     assert answer["num_older"] == 0
 
 
-def test_evaluations_are_included(run: Run) -> None:
+def test_evaluations_are_included(run):
     metrics = {
         "eval/held/pass@1": 0.5,
         "eval/held/pass@4": 0.75,
@@ -152,7 +152,7 @@ def test_evaluations_are_included(run: Run) -> None:
     assert read_passes(run, last=9)["held_out"] == {}
 
 
-def test_steps_that_are_older_are_counted(run: Run) -> None:
+def test_steps_that_are_older_are_counted(run):
     for step in (1, 2):
         make_rollup(run, step, [make_group([1.0, 0.0])], composition=COMPOSITION)
     make_rollup(run, 3)  # whose groups were not kept
@@ -164,7 +164,7 @@ def test_steps_that_are_older_are_counted(run: Run) -> None:
     assert [column["first"] for column in answer["columns"]] == [2]
 
 
-def test_a_run_without_steps_has_no_column(run: Run) -> None:
+def test_a_run_without_steps_has_no_column(run):
     assert read_passes(run) == {
         "num_older": 0,
         "columns": [],
@@ -174,7 +174,7 @@ def test_a_run_without_steps_has_no_column(run: Run) -> None:
     }
 
 
-def test_superseded_steps_do_not_count(run: Run) -> None:
+def test_superseded_steps_do_not_count(run):
     group = make_group([1.0, 0.0])
     make_rollup(run, 1, [group], composition=COMPOSITION)
     make_rollup(run, 2, [group], composition=COMPOSITION, superseded_by=2)
@@ -215,7 +215,7 @@ def share_of_votes(votes: list[str | None], right: list[bool], k: int) -> float:
         ("aabb", "1001"),
     ],
 )
-def test_it_is_the_share_of_all_draws(votes: str, right: str) -> None:
+def test_it_is_the_share_of_all_draws(votes, right):
     given = [None if vote == "-" else vote for vote in votes]
     is_right = [one == "1" for one in right]
 
@@ -225,7 +225,7 @@ def test_it_is_the_share_of_all_draws(votes: str, right: str) -> None:
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-def test_it_is_what_an_evaluation_gives_over_all_orders() -> None:
+def test_it_is_what_an_evaluation_gives_over_all_orders():
     """There the first k count, and of equally frequent answers the first wins."""
     votes = ["R", "R", "a", "a", "b", None]
     total = [0.0] * 6
@@ -238,13 +238,13 @@ def test_it_is_what_an_evaluation_gives_over_all_orders() -> None:
     assert found == pytest.approx([each / 720 for each in total])
 
 
-def test_pass_at_1_is_the_share_of_right_completions() -> None:
+def test_pass_at_1_is_the_share_of_right_completions():
     assert majority_shares(["R", "a", "b", None], [True, False, False, False])[
         0
     ] == pytest.approx(0.25)
 
 
-def test_large_groups_are_exact_too() -> None:
+def test_large_groups_are_exact_too():
     """Of 64 completions 33 agree: drawn whole, they always win."""
     votes = ["R"] * 33 + [f"wrong {i % 20}" for i in range(31)]
 

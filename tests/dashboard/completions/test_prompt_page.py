@@ -10,7 +10,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.completions.learning_curve import (
     MAX_POINTS,
     describe,
@@ -24,7 +23,7 @@ from tests.page_client import words
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     run = make_run(shared_team)
     for step, num_right in enumerate((0, 1, 4), start=1):
         rewards = (1.2,) * num_right + (0.2,) * (4 - num_right)
@@ -43,7 +42,7 @@ def texts(answer: Any) -> list[str]:
     return re.findall(r">(text [^<]*)</div>", answer.text)
 
 
-def test_it_shows_the_prompt_and_its_pass_rate(alice_client: Client, run: Run) -> None:
+def test_it_shows_the_prompt_and_its_pass_rate(alice_client, run):
     answer = get(alice_client, run)
     page = words(answer)
 
@@ -55,9 +54,7 @@ def test_it_shows_the_prompt_and_its_pass_rate(alice_client: Client, run: Run) -
     assert 'data-kind="solved"' in answer.text
 
 
-def test_all_completions_are_listed_newest_first(
-    alice_client: Client, run: Run
-) -> None:
+def test_all_completions_are_listed_newest_first(alice_client, run):
     answer = get(alice_client, run)
 
     wanted = [f"text {step}.{i}" for step in (3, 2, 1) for i in range(4)]
@@ -71,9 +68,7 @@ def test_all_completions_are_listed_newest_first(
 
 
 @pytest.mark.parametrize("size", [3, 20, 33])
-def test_each_completion_is_on_one_page(
-    alice_client: Client, team: Team, size: int
-) -> None:
+def test_each_completion_is_on_one_page(alice_client, team, size):
     run = make_run(team)
     wanted = []
     for step in range(1, 4):
@@ -91,7 +86,7 @@ def test_each_completion_is_on_one_page(
     assert f"{len(wanted)} of {len(wanted)} completions" in words(beyond)
 
 
-def test_step_filters_apply_to_the_whole_page(alice_client: Client, run: Run) -> None:
+def test_step_filters_apply_to_the_whole_page(alice_client, run):
     answer = get(alice_client, run, "?last_step=2&visits=1")
 
     assert texts(answer) == [f"text {s}.{i}" for s in (2, 1) for i in range(4)]
@@ -101,7 +96,7 @@ def test_step_filters_apply_to_the_whole_page(alice_client: Client, run: Run) ->
     assert texts(later) == []
 
 
-def test_figures_show_its_groups(alice_client: Client, run: Run) -> None:
+def test_figures_show_its_groups(alice_client, run):
     figures = get(alice_client, run).context["figures"]
 
     (line,) = figures["pass"]["data"]
@@ -112,7 +107,7 @@ def test_figures_show_its_groups(alice_client: Client, run: Run) -> None:
     assert high["y"] == pytest.approx([0.2, 0.95, 1.2])
 
 
-def test_its_table_has_every_group(alice_client: Client, run: Run) -> None:
+def test_its_table_has_every_group(alice_client, run):
     page = words(get(alice_client, run))
 
     for visit in ("1 0 of 4 0 % 0.2 0", "2 1 of 4 25 % 0.45 0.5", "3 4 of 4"):
@@ -124,7 +119,7 @@ def visits_of(*rows: tuple[int, int, int, float]) -> Any:
     return np.array([(6, s, 4, n, r, mean, 0.5) for s, n, r, mean in rows], VISIT)
 
 
-def test_a_visit_without_a_score_has_no_point() -> None:
+def test_a_visit_without_a_score_has_no_point():
     points = make_points(visits_of((1, 4, 1, 0.25), (2, 0, 0, np.nan)))
     figures = draw_curves(points)
 
@@ -134,7 +129,7 @@ def test_a_visit_without_a_score_has_no_point() -> None:
     assert "%" not in describe(points[1:], of="pass")
 
 
-def test_many_visits_are_pooled() -> None:
+def test_many_visits_are_pooled():
     rows = [(step, 4, step % 2 * 4, float(step % 2)) for step in range(1, 2_001)]
     points = make_points(visits_of(*rows))
 
@@ -144,7 +139,7 @@ def test_many_visits_are_pooled() -> None:
     assert sum(point.num_right for point in points) == 4_000
 
 
-def test_a_chart_is_described_in_words() -> None:
+def test_a_chart_is_described_in_words():
     points = make_points(visits_of((1, 4, 2, 0.5), (5, 4, 0, 0.0), (9, 4, 3, 0.75)))
 
     text = describe(points, of="pass")
@@ -158,7 +153,7 @@ def test_a_chart_is_described_in_words() -> None:
     ]
 
 
-def test_superseded_groups_do_not_count(alice_client: Client, run: Run) -> None:
+def test_superseded_groups_do_not_count(alice_client, run):
     run.groups.filter(step=3).update(superseded_by=2)
 
     assert len(texts(get(alice_client, run))) == 8
@@ -171,9 +166,7 @@ def test_superseded_groups_do_not_count(alice_client: Client, run: Run) -> None:
     assert "What is 6 + 1?" in page
 
 
-def test_rewards_are_drawn_without_known_correctness(
-    alice_client: Client, run: Run
-) -> None:
+def test_rewards_are_drawn_without_known_correctness(alice_client, run):
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"
     run.save()
 
@@ -185,19 +178,17 @@ def test_rewards_are_drawn_without_known_correctness(
 
 
 @pytest.mark.parametrize("prompt", [8, 2**40])
-def test_a_prompt_that_was_never_sampled_is_404(
-    alice_client: Client, run: Run, prompt: int
-) -> None:
+def test_a_prompt_that_was_never_sampled_is_404(alice_client, run, prompt):
     assert get(alice_client, run, prompt=prompt).status_code == 404
 
 
-def test_the_group_page_links_to_the_prompt(alice_client: Client, run: Run) -> None:
+def test_the_group_page_links_to_the_prompt(alice_client, run):
     page = alice_client.get(reverse("group", args=["alpha", run.pk, 2, 6])).text
 
     assert f'href="{reverse("run_prompt", args=["alpha", run.pk, 6])}"' in page
 
 
-def test_texts_with_markup_stay_text(alice_client: Client, team: Team) -> None:
+def test_texts_with_markup_stay_text(alice_client, team):
     run = make_run(team)
     made = ["<script>alert(1)</script>", "</div><img src=x>"]
     make_group(run, 1, 0, (0.0, 1.2), texts=made, prompt="<script>alert(2)</script>")
@@ -209,8 +200,8 @@ def test_texts_with_markup_stay_text(alice_client: Client, team: Team) -> None:
 
 
 def test_a_page_costs_the_same_queries_for_any_number_of_groups(
-    alice_client: Client, run: Run, django_assert_num_queries: Any
-) -> None:
+    alice_client, run, django_assert_num_queries
+):
     with django_assert_num_queries(13):
         get(alice_client, run)
     for step in range(4, 30):
@@ -219,7 +210,7 @@ def test_a_page_costs_the_same_queries_for_any_number_of_groups(
         get(alice_client, run)
 
 
-def test_few_steps_have_no_duplicate_ticks() -> None:
+def test_few_steps_have_no_duplicate_ticks():
     def axis(*steps: int) -> dict[str, Any]:
         points = make_points(visits_of(*((step, 4, 1, 0.25) for step in steps)))
         found: dict[str, Any] = draw_curves(points)["pass"]["layout"]["xaxis"]

@@ -8,9 +8,7 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.completions.pass_rates import KINDS, TALLY, count_prompts, select
 from dashboard.completions.prompt_visits import Span, read_visits
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
@@ -35,19 +33,19 @@ from tests.page_client import words
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return create_dataset_version(
         team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
     )
 
 
 @pytest.fixture
-def run(team: Team, version: DatasetVersion) -> Run:
+def run(team, version) -> Run:
     return make_run(team, dataset_version=version)
 
 
 @pytest.fixture
-def seen(run: Run) -> Run:
+def seen(run) -> Run:
     """Prompt 0 never right, 1 at the first step only, 2 at times, 3 always."""
     for step in (1, 2, 3):
         visit(run, step, 0, 0)
@@ -58,7 +56,7 @@ def seen(run: Run) -> Run:
     return run
 
 
-def test_prompts_are_chosen_by_their_share(alice_client: Client, seen: Run):
+def test_prompts_are_chosen_by_their_share(alice_client, seen):
     for query, wanted in {
         "": [0, 2, 1, 3, 4],
         "which=unsolved": [0],
@@ -76,20 +74,20 @@ def test_prompts_are_chosen_by_their_share(alice_client: Client, seen: Run):
         assert listed(alice_client, seen, query) == wanted, query
 
 
-def test_the_page_counts_prompts_and_shows_some(alice_client: Client, seen: Run):
+def test_the_page_counts_prompts_and_shows_some(alice_client, seen):
     page = words(alice_client.get(address(seen, "which=failed&at_most=34")))
 
     assert "3 of 5 prompts" in page
     assert "Prompt 1: What is 1? 1 4 / 12 −100 points" in page
 
 
-def test_superseded_visits_do_not_count(alice_client: Client, seen: Run):
+def test_superseded_visits_do_not_count(alice_client, seen):
     seen.groups.filter(prompt_index=1, step=1).update(superseded_by=2)
 
     assert listed(alice_client, seen, "which=unsolved") == [0, 1]
 
 
-def test_right_follows_the_weights_of_each_step(team: Team, version: DatasetVersion):
+def test_right_follows_the_weights_of_each_step(team, version):
     fading = {"points": [{"step": 3, "weight": 0.0}]}
     rules = [{**RULES[0], "kind": "tag_count"}, {**RULES[1], "schedule": fading}]
     run = make_run(
@@ -104,9 +102,7 @@ def test_right_follows_the_weights_of_each_step(team: Team, version: DatasetVers
     assert found["num_right"].tolist() == [0, 1]
 
 
-def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(
-    team: Team, version: DatasetVersion
-):
+def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(team, version):
     weights = [0.1, 0.2, 0.7]  # 1.0 in this order, 0.9999999999999999 in another
     plain = {**RULES[0], "kind": "tag_count"}
     rules = [{**plain, "name": f"r{10 * w:.0f}", "weight": w} for w in weights]
@@ -118,7 +114,7 @@ def test_weights_that_do_not_add_up_exactly_still_reach_the_highest(
     assert read_visits(run, Span(first=1, last=1))["num_right"].tolist() == [1]
 
 
-def test_a_removed_rule_is_reported(alice_client: Client, seen: Run):
+def test_a_removed_rule_is_reported(alice_client, seen):
     seen.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"
     seen.save()
 
@@ -129,7 +125,7 @@ def test_a_removed_rule_is_reported(alice_client: Client, seen: Run):
     assert make(alice_client, seen, "which=unsolved").status_code == 422
 
 
-def test_the_dataset_has_the_rows_as_the_run_had_them(alice_client: Client, seen: Run):
+def test_the_dataset_has_the_rows_as_the_run_had_them(alice_client, seen):
     answer = make(alice_client, seen, "which=failed&at_most=34")
 
     assert answer.status_code == 302
@@ -141,9 +137,7 @@ def test_the_dataset_has_the_rows_as_the_run_had_them(alice_client: Client, seen
     assert (made.source["first_step"], made.source["last_step"]) == (1, 3)
 
 
-def test_the_version_leads_back_to_the_run_and_its_steps(
-    alice_client: Client, seen: Run
-):
+def test_the_version_leads_back_to_the_run_and_its_steps(alice_client, seen):
     make(alice_client, seen, "which=mixed&low=10")
     made = DatasetVersion.objects.get(dataset__name="Hard")
 
@@ -160,9 +154,7 @@ def test_the_version_leads_back_to_the_run_and_its_steps(
     assert [line.position for line in shown.context["lines"]] == [2, 1]
 
 
-def test_the_dataset_has_the_shown_prompts_despite_new_steps(
-    alice_client: Client, seen: Run
-):
+def test_the_dataset_has_the_shown_prompts_despite_new_steps(alice_client, seen):
     page = alice_client.get(address(seen, "which=unsolved")).content.decode()
     action = re.search(r'action="(\?[^"]*)" id="make"', page)
     assert action
@@ -174,7 +166,7 @@ def test_the_dataset_has_the_shown_prompts_despite_new_steps(
     assert [row.as_row() for row in made.rows.all()] == [ROWS[0]]
 
 
-def test_two_clicks_make_one_dataset(alice_client: Client, seen: Run):
+def test_two_clicks_make_one_dataset(alice_client, seen):
     key = str(uuid4())
 
     first = make(alice_client, seen, key=key)
@@ -185,9 +177,7 @@ def test_two_clicks_make_one_dataset(alice_client: Client, seen: Run):
     assert Dataset.objects.filter(name="Hard").count() == 1
 
 
-def test_no_dataset_is_created_without_matching_prompts(
-    alice_client: Client, seen: Run
-):
+def test_no_dataset_is_created_without_matching_prompts(alice_client, seen):
     query = "which=mixed&low=98"
 
     assert make(alice_client, seen, query).status_code == 422
@@ -197,7 +187,7 @@ def test_no_dataset_is_created_without_matching_prompts(
     assert Dataset.objects.count() == 1
 
 
-def test_an_invalid_filter_is_refused_at_its_field(alice_client: Client, seen: Run):
+def test_an_invalid_filter_is_refused_at_its_field(alice_client, seen):
     for query, field, code in (
         ("which=mixed&low=90&high=10", "high", "empty_range"),
         ("first_step=3&last_step=1", "last_step", "empty_range"),
@@ -212,7 +202,7 @@ def test_an_invalid_filter_is_refused_at_its_field(alice_client: Client, seen: R
         assert make(alice_client, seen, query).status_code == 422
 
 
-def test_prompts_without_rows_do_not_count(alice_client: Client, run: Run):
+def test_prompts_without_rows_do_not_count(alice_client, run):
     """A run of an outside trainer may number them as it likes."""
     visit(run, 1, 29, 0)
     visit(run, 1, 30, 0)
@@ -220,9 +210,7 @@ def test_prompts_without_rows_do_not_count(alice_client: Client, run: Run):
     assert listed(alice_client, run) == [29]
 
 
-def test_it_works_for_a_run_whose_dataset_is_in_the_trash(
-    alice_client: Client, seen: Run
-):
+def test_it_works_for_a_run_whose_dataset_is_in_the_trash(alice_client, seen):
     trash_dataset(seen.dataset_version.dataset, None)
 
     assert make(alice_client, seen).status_code == 302
@@ -261,7 +249,7 @@ def tally_of(lines: list[tuple[int, int, int]]) -> Any:
 
 
 def test_many_prompts_are_shown_page_by_page_in_few_queries(
-    alice_client: Client, run: Run, django_assert_max_num_queries: Any
+    alice_client, run, django_assert_max_num_queries
 ):
     for prompt in range(25):
         visit(run, 1, prompt, 0)
@@ -273,13 +261,11 @@ def test_many_prompts_are_shown_page_by_page_in_few_queries(
     assert listed(alice_client, run, "page=2") == [20, 21, 22, 23, 24]
 
 
-def test_a_run_without_groups_says_so(alice_client: Client, run: Run):
+def test_a_run_without_groups_says_so(alice_client, run):
     assert "No prompts" in words(alice_client.get(address(run)))
 
 
-def test_the_runs_to_choose_from_are_those_with_prompts(
-    alice_client: Client, team: Team, seen: Run
-):
+def test_the_runs_to_choose_from_are_those_with_prompts(alice_client, team, seen):
     make_run(team, "empty-run")
 
     page = words(alice_client.get("/alpha/runs/prompts/"))
@@ -289,9 +275,7 @@ def test_the_runs_to_choose_from_are_those_with_prompts(
     assert "1 of 1 runs" in page
 
 
-def test_viewers_can_read_and_other_teams_cannot(
-    bob_client: Client, charlie_client: Client, seen: Run
-):
+def test_viewers_can_read_and_other_teams_cannot(bob_client, charlie_client, seen):
     page = bob_client.get(address(seen))
     assert page.status_code == 200
     assert "Create dataset" not in words(page)

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -24,7 +23,7 @@ ROWS = [
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return create_dataset_version(
         team=team,
         name="Sums",
@@ -35,7 +34,7 @@ def version(team: Team) -> DatasetVersion:
     )
 
 
-def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
+def test_a_view_becomes_a_dataset(version, page):
     page.goto(f"/alpha/datasets/{version.dataset_id}/")
     page.locator("summary", has_text="Filter").click()
     page.get_by_label("Column", exact=True).select_option("level")
@@ -61,9 +60,7 @@ def test_a_view_becomes_a_dataset(version: DatasetVersion, page: Page):
     assert found == []
 
 
-def test_a_runs_unsolved_prompts_become_a_dataset(
-    team: Team, version: DatasetVersion, page: Page
-):
+def test_a_runs_unsolved_prompts_become_a_dataset(team, version, page):
     run = make_run(team, dataset_version=version, last_step=3)
     for step in (1, 2, 3):
         for prompt in range(30):

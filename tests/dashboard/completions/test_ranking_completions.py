@@ -17,9 +17,7 @@ NUMBERS = st.lists(
 
 
 @given(NUMBERS, st.booleans(), st.data())
-def test_a_stretch_of_ranks_is_that_of_all_sorted(
-    numbers: list[float], is_descending: bool, data: st.DataObject
-) -> None:
+def test_a_stretch_of_ranks_is_that_of_all_sorted(numbers, is_descending, data):
     start = data.draw(st.integers(0, len(numbers) - 1))
     end = data.draw(st.integers(start + 1, len(numbers)))
     sign = -1 if is_descending else 1
@@ -34,14 +32,14 @@ def test_a_stretch_of_ranks_is_that_of_all_sorted(
     assert found == sorted(range(len(numbers)), key=key)[start:end]
 
 
-def test_lengths_are_ranked_from_both_ends() -> None:
+def test_lengths_are_ranked_from_both_ends():
     lengths = np.array([3, 0, 2**31 - 1], "<u4")
 
     assert ranked(sortable(lengths, is_descending=True), 0, 3).tolist() == [2, 0, 1]
     assert ranked(sortable(lengths, is_descending=False), 0, 3).tolist() == [1, 0, 2]
 
 
-def test_unknown_lengths_are_last_in_either_order() -> None:
+def test_unknown_lengths_are_last_in_either_order():
     lengths = np.array([UNKNOWN_LENGTH, 3, 1], "<u4")
 
     assert ranked(sortable(lengths, is_descending=True), 0, 3).tolist() == [1, 2, 0]

@@ -22,14 +22,14 @@ def get(client: Client, run: Run, query: str) -> str:
     return re.sub(r"\s+", " ", response.content.decode())
 
 
-def test_markdown_is_rendered_on_request(alice_client: Client, run: Run) -> None:
+def test_markdown_is_rendered_on_request(alice_client, run):
     make_group(run, step=5, prompt_index=4, texts=["**so**", "so"], rewards=(1.2, 0))
 
     assert "<strong>so</strong>" in get(alice_client, run, "?view=rendered")
     assert "**so**" in get(alice_client, run, "")
 
 
-def test_other_groups_are_read_in_the_same_way(alice_client: Client, run: Run) -> None:
+def test_other_groups_are_read_in_the_same_way(alice_client, run):
     for step, prompt in ((3, 4), (5, 4), (9, 4), (5, 3), (5, 6)):
         make_group(run, step=step, prompt_index=prompt)
 
@@ -48,7 +48,7 @@ def test_other_groups_are_read_in_the_same_way(alice_client: Client, run: Run) -
     }
 
 
-def test_a_plain_group_has_plain_links(alice_client: Client, run: Run) -> None:
+def test_a_plain_group_has_plain_links(alice_client, run):
     for step in (3, 5):
         make_group(run, step=step, prompt_index=4)
 
@@ -59,9 +59,7 @@ def test_a_plain_group_has_plain_links(alice_client: Client, run: Run) -> None:
     assert not any("?" in link for link in others)
 
 
-def test_the_first_best_completion_is_the_reference(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_first_best_completion_is_the_reference(alice_client, run):
     make_group(
         run, step=5, prompt_index=4, texts=["a", "b", "c"], rewards=(0.2, 1.2, 1.2)
     )
@@ -73,9 +71,7 @@ def test_the_first_best_completion_is_the_reference(
     assert "data-diff-with" not in get(alice_client, run, "?diff=on&view=rendered")
 
 
-def test_without_a_best_the_first_is_the_reference(
-    alice_client: Client, run: Run
-) -> None:
+def test_without_a_best_the_first_is_the_reference(alice_client, run):
     make_group(run, step=5, prompt_index=4, texts=["a", "b"], rewards=(0.2, 0.2))
 
     assert 'data-diff-with="text-0"' in get(alice_client, run, "?diff=on")
@@ -84,9 +80,7 @@ def test_without_a_best_the_first_is_the_reference(
 @pytest.mark.parametrize(
     "query", ["?view=x", "?layout=stacked&diff=x&color=x&sort=x&order=x&signal=x"]
 )
-def test_unknown_choices_use_the_default(
-    alice_client: Client, run: Run, query: str
-) -> None:
+def test_unknown_choices_use_the_default(alice_client, run, query):
     make_group(run, step=5, prompt_index=4)
 
     assert 'id="completion-0"' in get(alice_client, run, query)
@@ -97,9 +91,7 @@ def keep_tokens(group: Group) -> None:
     GroupTokens.objects.create(group=group, packed=packed)
 
 
-def test_a_group_without_token_values_links_to_groups_with_some(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_group_without_token_values_links_to_groups_with_some(alice_client, run):
     make_group(run, step=5, prompt_index=4)
     for step, prompt in ((5, 2), (5, 9), (3, 4)):
         keep_tokens(make_group(run, step=step, prompt_index=prompt))
@@ -112,9 +104,7 @@ def test_a_group_without_token_values_links_to_groups_with_some(
     assert "data-tokens" not in html
 
 
-def test_a_group_with_token_values_requests_them(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_group_with_token_values_requests_them(alice_client, run):
     keep_tokens(make_group(run, step=5, prompt_index=4))
 
     html = get(alice_client, run, "?view=tokens&color=kl")
@@ -124,9 +114,7 @@ def test_a_group_with_token_values_requests_them(
     assert "data-tokens-of" not in get(alice_client, run, "")
 
 
-def test_the_list_marks_groups_with_token_values(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_list_marks_groups_with_token_values(alice_client, run):
     make_group(run, step=5, prompt_index=3)
     keep_tokens(make_group(run, step=5, prompt_index=4))
 

@@ -25,7 +25,7 @@ def render(text: str) -> str:
     return str(render_text(text).html)
 
 
-def test_a_text_is_rendered() -> None:
+def test_a_text_is_rendered():
     meant = {
         "**so**": "<p><strong>so</strong></p>",
         "one\ntwo": "<p>one<br />\ntwo</p>",
@@ -41,13 +41,13 @@ def test_a_text_is_rendered() -> None:
     assert {text: render(text).strip() for text in meant} == meant
 
 
-def test_formulas_in_each_of_their_brackets_are_mathml() -> None:
+def test_formulas_in_each_of_their_brackets_are_mathml():
     inline = (r"$x^2$", r"\(x^2\)", r"$$x^2$$", r"so \[x^2\] and")
     for text in (*inline, "\\[\nx^2\n\\]", "$$\nx^2\n$$"):
         assert "<msup><mi>x</mi><mn>2</mn></msup>" in render(text), text
 
 
-def test_aligned_lines_are_a_table() -> None:
+def test_aligned_lines_are_a_table():
     html = render("$$\\begin{aligned}a&=b\\\\c&=d\\end{aligned}$$")
 
     assert html.count("<mtr>") == 2
@@ -71,7 +71,7 @@ def test_aligned_lines_are_a_table() -> None:
         '[x](https://example.org/"onmouseover="alert(1))',
     ],
 )
-def test_nothing_in_a_text_acts(text: str) -> None:
+def test_nothing_in_a_text_acts(text):
     html = render(text)
 
     assert set(TAGS.findall(html)) <= {*HARMLESS, *(f"/{tag}" for tag in HARMLESS)}
@@ -82,7 +82,7 @@ def test_nothing_in_a_text_acts(text: str) -> None:
         assert address.startswith("https://example.org/")
 
 
-def test_cells_are_aligned_without_styles() -> None:
+def test_cells_are_aligned_without_styles():
     html = render("|a|b|\n|-|-:|\n|1|2|")
 
     assert '<th align="right">b</th>' in html
@@ -90,28 +90,26 @@ def test_cells_are_aligned_without_styles() -> None:
     assert "style" not in html
 
 
-def test_the_size_of_a_page_is_bounded_by_its_text() -> None:
+def test_the_size_of_a_page_is_bounded_by_its_text():
     text = "[a]: https://x.org/" + "z" * 9_000 + "\n\n" + "[a]" * 3_000
 
     assert len(render(text)) < 100 * len(text)
 
 
-def test_a_link_to_the_web_tells_it_nothing() -> None:
+def test_a_link_to_the_web_tells_it_nothing():
     html = render("[x](https://example.org/a)")
 
     assert 'href="https://example.org/a" rel="nofollow noopener noreferrer"' in html
 
 
-def test_a_truncated_text_shows_its_lengths() -> None:
+def test_a_truncated_text_shows_its_lengths():
     rendered = render_text("a" * (MAX_CHARS + 5))
 
     assert (rendered.num_chars, rendered.num_left) == (MAX_CHARS, 5)
     assert render_text("a" * MAX_CHARS).num_left == 0
 
 
-def test_texts_after_the_timeout_are_not_rendered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_texts_after_the_timeout_are_not_rendered(monkeypatch):
     monkeypatch.setattr(rendering, "PAGE_SECONDS", 0.05)
     monkeypatch.setattr(
         rendering, "render_text", lambda text: time.sleep(0.06) or render_text(text)
@@ -141,7 +139,7 @@ def test_texts_after_the_timeout_are_not_rendered(
         "{",
     ],
 )
-def test_no_text_exceeds_the_timeout(piece: str) -> None:
+def test_no_text_exceeds_the_timeout(piece):
     begin = time.process_time()
 
     render(piece * (MAX_CHARS // len(piece)))

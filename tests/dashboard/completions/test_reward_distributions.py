@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from dashboard.completions.signals.signal_map import MAX_CELLS, read_distribution
-from dashboard.runs.models import Run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
 
-def test_a_steps_rewards_are_counted_and_summed_up(run: Run) -> None:
+def test_a_steps_rewards_are_counted_and_summed_up(run):
     make_rollup(run, 1, [make_group([0.0, 0.0, 0.5, 1.0]), make_group([1.2, None])])
 
     answer = read_distribution(run, "reward")
@@ -27,7 +26,7 @@ def test_a_steps_rewards_are_counted_and_summed_up(run: Run) -> None:
     }
 
 
-def test_cells_are_high_enough_to_be_seen(run: Run) -> None:
+def test_cells_are_high_enough_to_be_seen(run):
     rewards = np.random.default_rng(3).uniform(-2, 7, 500).tolist()
     make_rollup(run, 1, [make_group(rewards)])
 
@@ -43,7 +42,7 @@ def test_cells_are_high_enough_to_be_seen(run: Run) -> None:
     assert answer["counts"][0] == expected.tolist()
 
 
-def test_steps_of_a_column_add_up(run: Run) -> None:
+def test_steps_of_a_column_add_up(run):
     for step in range(1, 162):
         make_rollup(run, step, [make_group([0.0, float(step % 2)])])
 
@@ -57,7 +56,7 @@ def test_steps_of_a_column_add_up(run: Run) -> None:
     assert sum(answer["counts"][0]) == 4
 
 
-def test_only_the_batchs_advantages_count(run: Run) -> None:
+def test_only_the_batchs_advantages_count(run):
     left_out = make_group([1.0, 0.0], is_trained=False)
     make_rollup(run, 1, [make_group([1.0, 0.0]), left_out])
 
@@ -67,7 +66,7 @@ def test_only_the_batchs_advantages_count(run: Run) -> None:
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0, -3.0, 5_000.0, -5_000.0])
-def test_a_single_value_is_a_cell(run: Run, reward: float) -> None:
+def test_a_single_value_is_a_cell(run, reward):
     make_rollup(run, 1, [make_group([reward] * 3)])
 
     answer = read_distribution(run, "reward")
@@ -78,7 +77,7 @@ def test_a_single_value_is_a_cell(run: Run, reward: float) -> None:
     assert low <= reward <= high
 
 
-def test_no_scores_no_columns(run: Run) -> None:
+def test_no_scores_no_columns(run):
     make_rollup(run, 1, [make_group([None, None], signal="unscorable")])
 
     answer = read_distribution(run, "reward")

@@ -29,7 +29,7 @@ BY_FORMAT = graded([0.0, 0.02, 0.0, 0.0], [1, 0, 0, 1])
 BY_ANSWER_ALONE = graded([1, 0, 0, 0], [1, 1, 1, 1])
 
 
-def test_each_column_has_the_rules_parts_and_shares(run: Run) -> None:
+def test_each_column_has_the_rules_parts_and_shares(run):
     tell(run, graded([1, 1, 0, 0], [1, 0, 1, 0]), num_steps=1)
 
     answer = read_rule_shares(run)
@@ -50,7 +50,7 @@ def test_each_column_has_the_rules_parts_and_shares(run: Run) -> None:
     assert answer["kind"] == "sum"
 
 
-def test_steps_with_other_rules_share_a_column(run: Run) -> None:
+def test_steps_with_other_rules_share_a_column(run):
     for step in range(1, 321):
         name = "answer" if step % 2 else "format"
         rules = [{name: 1.0}, {name: 0.0}]
@@ -64,7 +64,7 @@ def test_steps_with_other_rules_share_a_column(run: Run) -> None:
     assert answer["variance"]["format"][0] == 0.5
 
 
-def test_groups_without_signal_have_no_shares(run: Run) -> None:
+def test_groups_without_signal_have_no_shares(run):
     tell(run, graded([0, 0], [1, 1]), num_steps=1)
 
     answer = read_rule_shares(run)
@@ -74,7 +74,7 @@ def test_groups_without_signal_have_no_shares(run: Run) -> None:
     assert answer["part"] == {"answer": [0.0], "format": [0.2]}
 
 
-def test_a_rule_that_dominates_is_named(run: Run) -> None:
+def test_a_rule_that_dominates_is_named(run):
     tell(run, BALANCED, num_steps=100)
     tell(run, BY_FORMAT, first=101)
 
@@ -85,14 +85,14 @@ def test_a_rule_that_dominates_is_named(run: Run) -> None:
     assert "20 steps" in warning
 
 
-def test_old_dominance_is_not_shown(run: Run) -> None:
+def test_old_dominance_is_not_shown(run):
     tell(run, BY_FORMAT)
     tell(run, BALANCED, first=21)
 
     assert read_rule_shares(run)["warnings"] == read_rule_shares(run)["facts"] == []
 
 
-def test_the_task_itself_may_dominate(run: Run) -> None:
+def test_the_task_itself_may_dominate(run):
     """It has five times the weight of the format, whose expected share is 4 %."""
     tell(run, graded([1, 1, 0, 0], [1, 0, 1, 0]))
 
@@ -103,7 +103,7 @@ def test_the_task_itself_may_dominate(run: Run) -> None:
     assert fact.startswith("answer ")
 
 
-def test_a_suppressed_rule_is_named(run: Run) -> None:
+def test_a_suppressed_rule_is_named(run):
     """The answer has five times the weight, but hardly any share."""
     tell(run, BY_FORMAT)
 
@@ -115,7 +115,7 @@ def test_a_suppressed_rule_is_named(run: Run) -> None:
     assert answer["facts"] == []
 
 
-def test_a_rule_that_pulls_the_other_way_is_named_without_a_share() -> None:
+def test_a_rule_that_pulls_the_other_way_is_named_without_a_share():
     task = RuleContribution(rule="a", weight=1.0, share=1.06, differs=0.8, part=0.5)
     other = RuleContribution(rule="b", weight=0.5, share=-0.07, differs=0.4, part=0.1)
 
@@ -125,7 +125,7 @@ def test_a_rule_that_pulls_the_other_way_is_named_without_a_share() -> None:
     assert "%" not in warning
 
 
-def test_a_constant_rule_with_a_score_is_a_fact(run: Run) -> None:
+def test_a_constant_rule_with_a_score_is_a_fact(run):
     tell(run, BY_ANSWER_ALONE)
 
     answer = read_rule_shares(run)
@@ -136,7 +136,7 @@ def test_a_constant_rule_with_a_score_is_a_fact(run: Run) -> None:
     assert constant.startswith("format gave")
 
 
-def test_a_rule_that_always_gives_0_is_a_warning(run: Run) -> None:
+def test_a_rule_that_always_gives_0_is_a_warning(run):
     tell(run, graded([1, 0, 0, 0], [0, 0, 0, 0]))
 
     answer = read_rule_shares(run)
@@ -154,8 +154,8 @@ def test_a_rule_that_always_gives_0_is_a_warning(run: Run) -> None:
     ],
 )
 def test_a_rule_is_suppressed_below_half_of_its_expected_share(
-    differs: float, share: float, is_warned: bool
-) -> None:
+    differs, share, is_warned
+):
     task = RuleContribution(
         rule="answer", weight=1.0, share=1 - share, differs=0.8, part=0.5
     )
@@ -169,13 +169,13 @@ def test_a_rule_is_suppressed_below_half_of_its_expected_share(
     assert len(found["facts"]) == (not is_warned)
 
 
-def test_a_few_steps_are_too_few_to_warn_of(run: Run) -> None:
+def test_a_few_steps_are_too_few_to_warn_of(run):
     tell(run, BY_FORMAT, num_steps=19)
 
     assert read_rule_shares(run)["warnings"] == []
 
 
-def test_a_single_rule_has_no_warnings(run: Run) -> None:
+def test_a_single_rule_has_no_warnings(run):
     for step in range(1, 21):
         make_rollup(run, step, [make_group([1.0, 0.0])])
 

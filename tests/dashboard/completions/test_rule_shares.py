@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.completions.signals.composition import read_compositions
-from dashboard.completions.signals.records import StepGroup
 from dashboard.completions.signals.rule_shares import Shares, share
 from tests.dashboard.completions.factories import make_config
 from tests.dashboard.completions.step_groups import (
@@ -33,7 +32,7 @@ def variance_shares(shares: Shares) -> list[float]:
     return (shares.share_sum / shares.weight).tolist()
 
 
-def test_two_rules_share_the_variance_by_hand() -> None:
+def test_two_rules_share_the_variance_by_hand():
     # Parts (1, ½), (1, 0), (0, ½), (0, 0): rewards 1.5, 1, 0.5, 0 of mean 0.75.
     group = score(
         SUM,
@@ -51,7 +50,7 @@ def test_two_rules_share_the_variance_by_hand() -> None:
     assert (shares.reward_sum, shares.num_scored) == (3.0, 4)
 
 
-def test_a_group_counts_by_the_variance_of_its_advantages() -> None:
+def test_a_group_counts_by_the_variance_of_its_advantages():
     answer = score(SUM, {"answer": 1.0, "format": 0}, {"answer": 0.0, "format": 0})
     form = score(
         SUM,
@@ -68,7 +67,7 @@ def test_a_group_counts_by_the_variance_of_its_advantages() -> None:
     assert equal.num_varied.tolist() == [1, 1]
 
 
-def test_dropped_groups_have_no_share() -> None:
+def test_dropped_groups_have_no_share():
     completions = ({"answer": 1.0}, {"answer": 0.0})
     group = score(SUM, *completions, is_trained=False)
 
@@ -77,7 +76,7 @@ def test_dropped_groups_have_no_share() -> None:
     assert (shares.weight, shares.num_scored) == (0.0, 2)
 
 
-def test_a_rule_that_never_differs_has_no_share() -> None:
+def test_a_rule_that_never_differs_has_no_share():
     # 0.1 three times has a rounded mean that is not 0.1.
     group = score(
         SUM,
@@ -92,7 +91,7 @@ def test_a_rule_that_never_differs_has_no_share() -> None:
     assert variance_shares(shares) == pytest.approx([1.0, 0.0])
 
 
-def test_the_rest_is_the_part_without_a_rule() -> None:
+def test_the_rest_is_the_part_without_a_rule():
     # Something else took ½ off the better one's reward.
     rules = [{"answer": 1.0}, {"answer": 0.0}]
     group = make_group([0.5, 0.0], rules=rules)
@@ -102,7 +101,7 @@ def test_the_rest_is_the_part_without_a_rule() -> None:
     assert variance_shares(shares) == pytest.approx([2.0])
 
 
-def test_completions_without_a_reward_do_not_count() -> None:
+def test_completions_without_a_reward_do_not_count():
     rules = [{"answer": 1.0}, {"answer": 0.0}, {"answer": None}]
     group = make_group([1.0, 0.0, None], rules=rules)
 
@@ -112,7 +111,7 @@ def test_completions_without_a_reward_do_not_count() -> None:
     assert variance_shares(shares) == pytest.approx([1.0])
 
 
-def test_a_closed_gate_removes_a_rules_part() -> None:
+def test_a_closed_gate_removes_a_rules_part():
     gate = {"rule": "answer", "at_least": 1.0}
     recipe = Recipe.model_validate(
         {
@@ -132,7 +131,7 @@ def test_a_closed_gate_removes_a_rules_part() -> None:
     assert variance_shares(shares) == pytest.approx([0.5, 0.5])
 
 
-def test_rules_compared_by_themselves_share_by_their_weights() -> None:
+def test_rules_compared_by_themselves_share_by_their_weights():
     # However small the format's spread, normalised it is as wide as the answer's.
     group = score(
         NORMALIZED,
@@ -149,7 +148,7 @@ def test_rules_compared_by_themselves_share_by_their_weights() -> None:
     assert variance_shares(shares) == pytest.approx([0.8, 0.2])
 
 
-def test_factors_share_by_their_correlation_with_the_product() -> None:
+def test_factors_share_by_their_correlation_with_the_product():
     two = make_recipe({"answer": 1.0, "format": 1.0}, combine="product")
     group = score(two, {"answer": 1.0, "format": 1.0}, {"answer": 0.0, "format": 1.0})
 
@@ -167,7 +166,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @given(data=st.data())
-def test_shares_add_up_to_one(case: str, data: st.DataObject) -> None:
+def test_shares_add_up_to_one(case, data):
     recipe, kind = CASES[case]
     groups = data.draw(drawn_groups(recipe))
 
@@ -177,7 +176,7 @@ def test_shares_add_up_to_one(case: str, data: st.DataObject) -> None:
 
 
 @given(groups=drawn_groups(SUM))
-def test_the_sums_equal_a_slow_version(groups: list[StepGroup]) -> None:
+def test_the_sums_equal_a_slow_version(groups):
     shares = share(groups, NAMES, make_composition(SUM), 1)
 
     weight, share_sum = 0.0, dict.fromkeys(NAMES, 0.0)
@@ -199,7 +198,7 @@ def covariance(a, b):  # type: ignore[no-untyped-def]  # lists of numbers
     return fmean((x - fmean(a)) * (y - fmean(b)) for x, y in zip(a, b, strict=True))
 
 
-def test_each_phase_weighs_by_its_own_recipe() -> None:
+def test_each_phase_weighs_by_its_own_recipe():
     changed = {"rules": [{"name": "answer", "kind": "exact_answer", "weight": 3.0}]}
     phases = [
         {"name": "one", "num_steps": 2, "changes": {}},
@@ -214,7 +213,7 @@ def test_each_phase_weighs_by_its_own_recipe() -> None:
     assert weights == [1.0, 1.0, 3.0, 3.0]
 
 
-def test_a_removed_rule_keeps_its_weight() -> None:
+def test_a_removed_rule_keeps_its_weight():
     config = make_config()
     config["reward"]["recipe"]["rules"][1] |= {"kind": "forgotten", "weight": 0.2}
 

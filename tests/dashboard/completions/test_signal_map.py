@@ -6,7 +6,6 @@ import pytest
 
 from dashboard.completions.signals.records import SIGNALS
 from dashboard.completions.signals.signal_map import BANDS, MAX_ROWS, read_map
-from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
@@ -28,7 +27,7 @@ def cells(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_each_group_of_a_short_run_is_a_cell(run: Run) -> None:
+def test_each_group_of_a_short_run_is_a_cell(run):
     right = make_group([1.0, 1.0], prompt_index=7, signal="all_right")
     mixed = make_group([1.0, 0.0, 0.0, 0.0], prompt_index=2, reward_std=0.25)
     make_rollup(run, 1, [right, mixed])
@@ -48,7 +47,7 @@ def test_each_group_of_a_short_run_is_a_cell(run: Run) -> None:
     assert (answer["num_groups"], answer["num_prompts"]) == (3, 2)
 
 
-def test_the_effective_batch_counts_completions_of_mixed_groups(run: Run) -> None:
+def test_the_effective_batch_counts_completions_of_mixed_groups(run):
     four = [1.0, 0.0, 0.0, 0.0]
     groups = [
         make_group(four),
@@ -68,7 +67,7 @@ def test_the_effective_batch_counts_completions_of_mixed_groups(run: Run) -> Non
     ("order", "prompts"),
     [("dataset", [1, 2, 3]), ("difficulty", [3, 1, 2]), ("first_seen", [2, 3, 1])],
 )
-def test_rows_are_in_the_chosen_order(run: Run, order: str, prompts: list[int]) -> None:
+def test_rows_are_in_the_chosen_order(run, order, prompts):
     make_rollup(run, 1, [make_group([1.0, 1.0], prompt_index=2)])
     make_rollup(run, 2, [make_group([0.0, 0.0], prompt_index=3)])
     make_rollup(run, 3, [make_group([1.0, 0.0], prompt_index=1)])
@@ -79,7 +78,7 @@ def test_rows_are_in_the_chosen_order(run: Run, order: str, prompts: list[int]) 
     assert [row["low"] for row in rows] == prompts
 
 
-def test_prompts_without_a_score_are_last(run: Run) -> None:
+def test_prompts_without_a_score_are_last(run):
     nothing = make_group([None, None], prompt_index=0, signal="unscorable")
     make_rollup(run, 1, [nothing, make_group([0.0, 0.0], prompt_index=1)])
 
@@ -88,7 +87,7 @@ def test_prompts_without_a_score_are_last(run: Run) -> None:
     assert [row["low"] for row in rows] == [1, 0]
 
 
-def test_many_prompts_share_rows_and_many_steps_columns(run: Run) -> None:
+def test_many_prompts_share_rows_and_many_steps_columns(run):
     num_prompts = 2 * MAX_ROWS + 1
     for step in range(1, 322):
         prompt = (step - 1) % num_prompts
@@ -116,9 +115,7 @@ def test_many_prompts_share_rows_and_many_steps_columns(run: Run) -> None:
         (["all_right", "all_wrong"], "dead"),
     ],
 )
-def test_a_cell_of_several_groups_has_their_common_band(
-    run: Run, signals: list[str], band: str
-) -> None:
+def test_a_cell_of_several_groups_has_their_common_band(run, signals, band):
     for step in range(1, 162):
         signal = signals[(step - 1) % 2]
         make_rollup(run, step, [make_group([1.0, 0.0], signal=signal)])
@@ -129,7 +126,7 @@ def test_a_cell_of_several_groups_has_their_common_band(
     assert (answer["cells"]["step"][0], answer["cells"]["prompt"][0]) == (2, 0)
 
 
-def test_a_zoom_has_only_its_steps(run: Run) -> None:
+def test_a_zoom_has_only_its_steps(run):
     for step in range(1, 6):
         make_rollup(run, step, [make_group([1.0, 0.0])])
 
@@ -138,7 +135,7 @@ def test_a_zoom_has_only_its_steps(run: Run) -> None:
     assert [step["first"] for step in answer["steps"]] == [2, 3]
 
 
-def test_superseded_steps_are_missing(run: Run) -> None:
+def test_superseded_steps_are_missing(run):
     make_rollup(run, 1, [make_group([1.0, 0.0])])
     make_rollup(run, 2, [make_group([1.0, 0.0])], superseded_by=2)
 
@@ -147,7 +144,7 @@ def test_superseded_steps_are_missing(run: Run) -> None:
     assert [step["first"] for step in answer["steps"]] == [1]
 
 
-def test_a_run_without_groups_has_an_empty_map(run: Run) -> None:
+def test_a_run_without_groups_has_an_empty_map(run):
     make_rollup(run, 1, seconds={"step": 1.0})
 
     assert read_map(run, order="dataset")["steps"] == []

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-from django.test import Client
-
-from dashboard.accounts.models import Team
 from dashboard.completions.groups import pick_sample
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.runs.stories import Story, queue_run
 
 
-def test_the_group_with_the_widest_spread_comes_first(team: Team) -> None:
+def test_the_group_with_the_widest_spread_comes_first(team):
     run = make_run(team)
     make_group(run, step=1, prompt_index=0, rewards=[0, 1])
     make_group(run, step=2, prompt_index=1, rewards=[0.4, 0.6, 0.5])
@@ -32,7 +29,7 @@ def test_the_group_with_the_widest_spread_comes_first(team: Team) -> None:
     assert (around.place, around.group.prompt_index) == (1, 2)
 
 
-def test_a_step_without_groups_shows_the_last_before_it(team: Team) -> None:
+def test_a_step_without_groups_shows_the_last_before_it(team):
     run = make_run(team)
     assert pick_sample(run, None, place=1) is None
     make_group(run, step=5, prompt_index=0)
@@ -47,7 +44,7 @@ def test_a_step_without_groups_shows_the_last_before_it(team: Team) -> None:
     assert steps == [8, 5, 5, 5, 8]
 
 
-def test_the_part_is_chosen_by_its_address(alice_client: Client, team: Team) -> None:
+def test_the_part_is_chosen_by_its_address(alice_client, team):
     story = Story(queue_run(team))
     story.start()
     address = f"/alpha/runs/{story.run.pk}/samples/"

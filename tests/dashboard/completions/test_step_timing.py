@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from dashboard.completions.signals.signal_map import read_step_timing
-from dashboard.runs.models import Run
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
@@ -11,7 +10,7 @@ pytestmark = pytest.mark.django_db
 SECONDS = {"generate": 6.0, "score": 1.0, "logprobs": 2.0, "update": 4.0, "sync": 0.5}
 
 
-def test_dead_groups_bear_their_share_of_each_phase(run: Run) -> None:
+def test_dead_groups_bear_their_share_of_each_phase(run):
     groups = [
         make_group([1.0, 0.0], num_tokens=[10, 10]),
         make_group([0.0, 0.0], num_tokens=[15, 5]),  # dead, in the batch
@@ -33,7 +32,7 @@ def test_dead_groups_bear_their_share_of_each_phase(run: Run) -> None:
     assert answer["seconds"]["other"] == [0.5]
 
 
-def test_phases_and_the_rest_make_the_step(run: Run) -> None:
+def test_phases_and_the_rest_make_the_step(run):
     make_rollup(run, 1, seconds={**SECONDS, "step": 15.0})
 
     seconds = read_step_timing(run)["seconds"]
@@ -42,7 +41,7 @@ def test_phases_and_the_rest_make_the_step(run: Run) -> None:
     assert whole == seconds["step"][0] == 15.0
 
 
-def test_steps_of_a_column_are_averaged(run: Run) -> None:
+def test_steps_of_a_column_are_averaged(run):
     for step in range(1, 162):
         seconds = {"generate": 2.0 * (step % 2), "step": 3.0}
         make_rollup(run, step, [make_group([0.0, 0.0])], seconds=seconds)
@@ -54,7 +53,7 @@ def test_steps_of_a_column_are_averaged(run: Run) -> None:
     assert answer["dead"][0] == 1.0
 
 
-def test_steps_without_groups_have_unknown_lost_time(run: Run) -> None:
+def test_steps_without_groups_have_unknown_lost_time(run):
     make_rollup(run, 1, seconds={"generate": 2.0, "step": 3.0})
 
     answer = read_step_timing(run)
@@ -62,13 +61,13 @@ def test_steps_without_groups_have_unknown_lost_time(run: Run) -> None:
     assert (answer["dead"], answer["dead_of"]["generate"]) == ([None], [None])
 
 
-def test_steps_that_were_not_timed_are_not_drawn(run: Run) -> None:
+def test_steps_that_were_not_timed_are_not_drawn(run):
     make_rollup(run, 1, [make_group([1.0, 0.0])])
 
     assert read_step_timing(run)["columns"] == []
 
 
-def test_groups_without_lengths_have_unknown_lost_time(run: Run) -> None:
+def test_groups_without_lengths_have_unknown_lost_time(run):
     groups = [
         make_group([1.0, 0.0], num_tokens=[10, 10]),
         make_group([0.0, 0.0], num_tokens=[None, None]),
@@ -78,7 +77,7 @@ def test_groups_without_lengths_have_unknown_lost_time(run: Run) -> None:
     assert read_step_timing(run)["dead"] == [None]
 
 
-def test_without_advantages_equal_rewards_mean_no_signal() -> None:
+def test_without_advantages_equal_rewards_mean_no_signal():
     unknown = [None, None]
 
     mixed = make_group([1.0, 0.0], advantages=unknown)

@@ -10,7 +10,6 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team
 from dashboard.completions.flags import find_near_duplicates
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
@@ -32,9 +31,7 @@ def find(client: Client, run: Run, query: str) -> list[tuple[int, int, int]]:
     return [(int(a), int(b), int(c) + 1) for a, b, c in found]
 
 
-def test_a_right_answer_below_the_mean_of_its_group_is_surprising(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_right_answer_below_the_mean_of_its_group_is_surprising(alice_client, team):
     run = make_run(team)
     group = make_group(run, step=1, rewards=(1.0, 1.2, 1.2, 0.0, 0.4))
     # The second is right with the highest reward, the fourth low and wrong.
@@ -46,16 +43,14 @@ def test_a_right_answer_below_the_mean_of_its_group_is_surprising(
     assert found == [(1, 0, 5)]
 
 
-def test_equal_rewards_are_not_low(alice_client: Client, team: Team) -> None:
+def test_equal_rewards_are_not_low(alice_client, team):
     run = make_run(team)
     make_group(run, step=1, rewards=(1.1, 1.1, 1.1))
 
     assert find(alice_client, run, "?surprise=right_low") == []
 
 
-def test_without_an_answer_rule_correctness_is_unknown(
-    alice_client: Client, team: Team
-) -> None:
+def test_without_an_answer_rule_correctness_is_unknown(alice_client, team):
     run = make_run(team, rules=RULES[1:])
     make_group(run, step=1, rewards=(1.2, 0.0))
     address = reverse("completions", args=["alpha", run.pk])
@@ -66,9 +61,7 @@ def test_without_an_answer_rule_correctness_is_unknown(
     assert find(alice_client, run, "?surprise=right_low") == []
 
 
-def test_correctness_uses_the_recipe_of_the_phase(
-    alice_client: Client, team: Team
-) -> None:
+def test_correctness_uses_the_recipe_of_the_phase(alice_client, team):
     reward = {"recipe": {"rules": [RULES[1]]}}
     phases = [
         {"name": "one", "num_steps": 1},
@@ -81,9 +74,7 @@ def test_correctness_uses_the_recipe_of_the_phase(
     assert find(alice_client, run, "?surprise=right_low") == [(1, 0, 1)]
 
 
-def test_high_and_short_is_by_the_tenths_of_its_step(
-    alice_client: Client, team: Team
-) -> None:
+def test_high_and_short_is_by_the_tenths_of_its_step(alice_client, team):
     run = make_run(team)
     # Lengths rise from 10 by 1: the first two of 20 are the shortest tenth.
     group = make_group(run, step=1, rewards=(1.2, 0.0, *[0.2] * 16, 1.2, 1.2))
@@ -93,9 +84,7 @@ def test_high_and_short_is_by_the_tenths_of_its_step(
     assert find(alice_client, run, "?surprise=high_short") == [(1, 0, 1)]
 
 
-def test_a_step_of_equal_lengths_has_no_short_ones(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_step_of_equal_lengths_has_no_short_ones(alice_client, team):
     run = make_run(team)
     group = make_group(run, step=1, rewards=(1.2, *[0.0] * 11))
     change_completions(group, num_tokens=5)
@@ -103,9 +92,7 @@ def test_a_step_of_equal_lengths_has_no_short_ones(
     assert find(alice_client, run, "?surprise=high_short") == []
 
 
-def test_near_duplicates_are_found_once_there_is_a_block(
-    alice_client: Client, team: Team
-) -> None:
+def test_near_duplicates_are_found_once_there_is_a_block(alice_client, team):
     run = make_run(team)
     texts = [" ".join(WORDS), " ".join([*WORDS[:-1], "else"]), "different"]
     make_group(run, step=1, rewards=(1.2, 0.0, 0.0), texts=texts)
@@ -125,7 +112,7 @@ def test_near_duplicates_are_found_once_there_is_a_block(
         (5, False),  # 35 of 45: 0.78
     ],
 )
-def test_near_is_a_jaccard_similarity_of_0_8(num_changed: int, is_near: bool) -> None:
+def test_near_is_a_jaccard_similarity_of_0_8(num_changed, is_near):
     other = [*WORDS[:-num_changed], *(f"else{n}" for n in range(num_changed))]
 
     found = find_near_duplicates([" ".join(WORDS), " ".join(other)])
@@ -134,7 +121,7 @@ def test_near_is_a_jaccard_similarity_of_0_8(num_changed: int, is_near: bool) ->
 
 
 @given(st.lists(st.text(st.sampled_from("ab "), max_size=30), max_size=5))
-def test_near_duplicates_are_those_of_all_pairs(texts: list[str]) -> None:
+def test_near_duplicates_are_those_of_all_pairs(texts):
     def shingles(text: str) -> set[tuple[str, ...]]:
         words = tuple(text.split())
         return {words[i : i + 5] for i in range(len(words) - 4)} or {words}

@@ -9,7 +9,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.completions import groups as module
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import (
@@ -32,7 +31,7 @@ PHASE = {
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     run = make_run(shared_team)
     early = make_group(run, step=1, prompt_index=4)
     late = make_group(run, step=2, prompt_index=5, num_notes=9)
@@ -53,7 +52,7 @@ def get(client: Client, run: Run, query: str = "") -> str:
     return response.content.decode()
 
 
-def test_filters_narrow_it(alice_client: Client, run: Run) -> None:
+def test_filters_narrow_it(alice_client, run):
     for query, expected in {
         "": ["late_error", "late_print", "early_print", "early_error"],
         "?kind=error": ["late_error", "early_error"],
@@ -69,7 +68,7 @@ def test_filters_narrow_it(alice_client: Client, run: Run) -> None:
         assert TEXT.findall(get(alice_client, run, query)) == expected, query
 
 
-def test_it_is_a_page_of_the_runs(alice_client: Client, run: Run) -> None:
+def test_it_is_a_page_of_the_runs(alice_client, run):
     html = get(alice_client, run)
 
     assert re.findall(r'aria-current="page">([\w ]+)</a>', html) == [
@@ -79,7 +78,7 @@ def test_it_is_a_page_of_the_runs(alice_client: Client, run: Run) -> None:
     ]
 
 
-def test_an_entry_links_to_its_completion(alice_client: Client, run: Run) -> None:
+def test_an_entry_links_to_its_completion(alice_client, run):
     html = get(alice_client, run, "?text=early_print")
 
     address = reverse("group", args=["alpha", run.pk, 1, 4])
@@ -88,15 +87,13 @@ def test_an_entry_links_to_its_completion(alice_client: Client, run: Run) -> Non
     assert "What is 4 + 1?" in html
 
 
-def test_the_number_of_stored_entries_is_shown(alice_client: Client, run: Run) -> None:
+def test_the_number_of_stored_entries_is_shown(alice_client, run):
     html = get(alice_client, run)
 
     assert html.count("2 of 9 entries") == 2
 
 
-def test_pages_show_the_number_of_entries(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_show_the_number_of_entries(alice_client, run, monkeypatch):
     monkeypatch.setattr(module, "PAGE_SIZE", 2)
     monkeypatch.setattr(module, "MAX_FOUND", 3)
 
@@ -106,7 +103,7 @@ def test_pages_show_the_number_of_entries(
     assert "3–3 of more than 3" in html
 
 
-def test_rule_output_is_escaped(alice_client: Client, run: Run) -> None:
+def test_rule_output_is_escaped(alice_client, run):
     hostile = "</bdi></pre><script>alert(1)</script>\u202eevil"
     make_note(run.groups.get(step=2), hostile, rule="<b>x</b>", is_error=True)
 
@@ -117,7 +114,7 @@ def test_rule_output_is_escaped(alice_client: Client, run: Run) -> None:
     assert "<bdi>&lt;/bdi&gt;&lt;/pre&gt;&lt;script&gt;alert(1)" in html
 
 
-def test_rules_of_every_phase_are_offered(alice_client: Client, team: Team) -> None:
+def test_rules_of_every_phase_are_offered(alice_client, team):
     phases: Any = [PHASE]
     run = make_run(
         team, config=make_config(phases=phases, optim={"num_steps": 4}), name="phased"
@@ -129,22 +126,22 @@ def test_rules_of_every_phase_are_offered(alice_client: Client, team: Team) -> N
         assert f'<option value="{name}">{name}</option>' in html
 
 
-def test_an_empty_log_links_to_help(alice_client: Client, team: Team) -> None:
+def test_an_empty_log_links_to_help(alice_client, team):
     html = get(alice_client, make_run(team))
 
     assert TEXT.findall(html) == []
     assert 'href="/help/inspect-samples/#reward-log"' in html
 
 
-def test_steps_in_the_wrong_order_are_answered(alice_client: Client, run: Run) -> None:
+def test_steps_in_the_wrong_order_are_answered(alice_client, run):
     html = get(alice_client, run, "?first_step=5&last_step=2")
 
     assert 'id="id_last_step_error"' in html
 
 
 def test_the_number_of_queries_is_constant(
-    alice_client: Client, run: Run, django_assert_num_queries: Any
-) -> None:
+    alice_client, run, django_assert_num_queries
+):
     empty = make_run(run.team, "empty")
     get(alice_client, run)
     for index in range(30):

@@ -7,10 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.completions.models import Group, GroupTokens
 from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Run
@@ -28,11 +26,11 @@ def address(run: Run, step: int = 4, slug: str = "alpha") -> str:
     return reverse("group_tokens", args=[slug, run.pk, step, 9])
 
 
-def test_it_is_below_the_groups_page(run: Run) -> None:
+def test_it_is_below_the_groups_page(run):
     assert address(run) == f"/alpha/runs/{run.pk}/groups/4/9/tokens.json"
 
 
-def test_a_member_gets_each_completions_lists(bob_client: Client, run: Run) -> None:
+def test_a_member_gets_each_completions_lists(bob_client, run):
     keep(make_group(run, step=4, prompt_index=9), "yes", "<eos>", clipped=[-1, 2])
 
     answer = bob_client.get(address(run))
@@ -59,7 +57,7 @@ def test_a_member_gets_each_completions_lists(bob_client: Client, run: Run) -> N
     }
 
 
-def test_it_is_compressed_if_accepted(bob_client: Client, run: Run) -> None:
+def test_it_is_compressed_if_accepted(bob_client, run):
     keep(make_group(run, step=4, prompt_index=9), *["yes"] * 500)
 
     plain = bob_client.get(address(run))
@@ -73,26 +71,24 @@ def test_it_is_compressed_if_accepted(bob_client: Client, run: Run) -> None:
 
 
 @pytest.mark.parametrize("slug", ["alpha", "other"])
-def test_a_stranger_gets_404(charlie_client: Client, run: Run, slug: str) -> None:
+def test_a_stranger_gets_404(charlie_client, run, slug):
     keep(make_group(run, step=4, prompt_index=9), "yes")
 
     assert charlie_client.get(address(run, slug=slug)).status_code == 404
 
 
-def test_a_missing_group_is_404(bob_client: Client, run: Run) -> None:
+def test_a_missing_group_is_404(bob_client, run):
     assert bob_client.get(address(run)).status_code == 404
 
 
-def test_the_current_groups_values_are_shown(bob_client: Client, run: Run) -> None:
+def test_the_current_groups_values_are_shown(bob_client, run):
     keep(make_group(run, step=4, prompt_index=9, superseded_by=2), "old")
     keep(make_group(run, step=4, prompt_index=9, attempt=2), "new")
 
     assert bob_client.get(address(run)).json()["completions"][0]["pieces"] == ["new"]
 
 
-def test_a_group_without_token_values_says_which_groups_have_some(
-    bob_client: Client, team: Team
-) -> None:
+def test_a_group_without_token_values_says_which_groups_have_some(bob_client, team):
     cases: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({}, ("2 groups", "10th step")),
         (
@@ -114,9 +110,7 @@ def test_a_group_without_token_values_says_which_groups_have_some(
             assert fragment in error
 
 
-def test_a_run_without_token_settings_is_supported(
-    bob_client: Client, team: Team
-) -> None:
+def test_a_run_without_token_settings_is_supported(bob_client, team):
     config = make_config()
     config["logging"] = {"groups_every_steps": 1}
     run = make_run(team, config=config)
@@ -129,8 +123,8 @@ def test_a_run_without_token_settings_is_supported(
 
 
 def test_two_queries_plus_guards_are_enough(
-    bob_client: Client, run: Run, django_assert_max_num_queries: Any
-) -> None:
+    bob_client, run, django_assert_max_num_queries
+):
     keep(make_group(run, step=4, prompt_index=9), "yes")
 
     with django_assert_max_num_queries(7):

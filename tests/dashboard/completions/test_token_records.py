@@ -16,7 +16,7 @@ def read(*completions: MeasuredCompletion) -> list[dict[str, Any]]:
     return unpack_tokens(pack_tokens(completions))
 
 
-def test_values_are_read_as_logged() -> None:
+def test_values_are_read_as_logged():
     first = measured(" so", "\ufffd", "\0", "<eos>", clipped=[-1, 0, 1, 2])
     second = measured(" so", ids=[7], kl=[3.1416e-9])
 
@@ -32,13 +32,13 @@ def test_values_are_read_as_logged() -> None:
     assert [each["special"] for each in found] == [[0, 0, 0, 1], [0]]
 
 
-def test_the_same_id_may_stand_for_two_texts() -> None:
+def test_the_same_id_may_stand_for_two_texts():
     (found,) = read(measured("a", "b", ids=[5, 5]))
 
     assert (found["ids"], found["pieces"]) == ([5, 5], ["a", "b"])
 
 
-def test_missing_values_are_null() -> None:
+def test_missing_values_are_null():
     some = measured("a", "b", ratio=[None, 1.5], clipped=[None, 0], kl=None)
     none = measured("c", ratio=None, clipped=None, kl=None)
 
@@ -49,7 +49,7 @@ def test_missing_values_are_null() -> None:
     assert [each["clipped"] for each in found] == [[None, 0], None]
 
 
-def test_a_completion_may_have_no_token() -> None:
+def test_a_completion_may_have_no_token():
     found = read(measured(), measured("a"))
 
     assert found[0]["ids"] == found[0]["pieces"] == found[0]["logprob"] == []
@@ -59,19 +59,19 @@ def test_a_completion_may_have_no_token() -> None:
 
 
 @pytest.mark.parametrize("value", [3e38, -1e-30, 1e-45, 0.0, 65504.0])
-def test_any_size_of_a_number_is_kept(value: float) -> None:
+def test_any_size_of_a_number_is_kept(value):
     (found,) = read(measured("a", kl=[value]))
 
     assert found["kl"] == [pytest.approx(value, rel=1e-4, abs=1e-45)]
 
 
-def test_a_number_beyond_float32_is_null() -> None:
+def test_a_number_beyond_float32_is_null():
     (found,) = read(measured("a", "b", kl=[1e300, 1.0]))
 
     assert found["kl"] == [None, 1.0]
 
 
-def test_every_number_of_five_digits_survives() -> None:
+def test_every_number_of_five_digits_survives():
     chance = random.Random(0)
     numbers = [
         float(f"{chance.uniform(-10, 10) * 10 ** chance.randint(-20, 20):.5g}")
@@ -83,7 +83,7 @@ def test_every_number_of_five_digits_survives() -> None:
     assert found["kl"] == numbers
 
 
-def test_a_group_of_8_completions_of_500_tokens_takes_less_than_100_kb() -> None:
+def test_a_group_of_8_completions_of_500_tokens_takes_less_than_100_kb():
     chance = random.Random(0)
 
     def noise() -> list[float | None]:

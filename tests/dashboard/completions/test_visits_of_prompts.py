@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from django.db import connection
 
-from dashboard.accounts.models import Team
 from dashboard.completions.flags import RIGHT
 from dashboard.completions.models import StepRollup
 from dashboard.completions.prompt_visits import Span, holes_in, read_visits
@@ -46,7 +45,7 @@ def roll_up_steps(run: Run, *steps: int, superseded_by: int | None = None) -> No
 
 
 @pytest.fixture(params=["exact_answer", "tag_count"])
-def run(team: Team, request: pytest.FixtureRequest) -> Run:
+def run(team, request) -> Run:
     """Its format's weight fades, so that the highest reward does, too.
 
     The first rule compares with the answer, or does not.
@@ -58,7 +57,7 @@ def run(team: Team, request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.fixture
-def slow(run: Run) -> list[tuple[Any, ...]]:
+def slow(run) -> list[tuple[Any, ...]]:
     """Twelve steps of five of twelve prompts, and what is to be found."""
     draw = random.Random(0)
     by_answer = run.config["reward"]["recipe"]["rules"][0]["kind"] == "exact_answer"
@@ -90,9 +89,7 @@ def found(run: Run, span: Span = ALL, **given: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("rolled", [[], [1, 2, 7, 8, 12], list(range(1, 13))])
-def test_visits_are_those_of_a_slow_count(
-    run: Run, slow: list[tuple[Any, ...]], rolled: list[int]
-) -> None:
+def test_visits_are_those_of_a_slow_count(run, slow, rolled):
     roll_up_steps(run, *rolled)
 
     assert found(run) == slow
@@ -101,35 +98,27 @@ def test_visits_are_those_of_a_slow_count(
     assert found(run, some) == [row for row in slow if 3 <= row[1] <= 11]
 
 
-def test_the_search_flags_every_correct_visit(
-    run: Run, slow: list[tuple[Any, ...]]
-) -> None:
+def test_the_search_flags_every_correct_visit(run, slow):
     kinds = compute_kinds(run, read_columns(run.pk, first=1, last=12))
 
     assert np.count_nonzero(kinds & RIGHT) == sum(row[4] for row in slow)
 
 
-def test_rollups_are_read_in_one_query(
-    run: Run, slow: list[tuple[Any, ...]], django_assert_num_queries: Any
-) -> None:
+def test_rollups_are_read_in_one_query(run, slow, django_assert_num_queries):
     roll_up_steps(run, *range(1, 13))
 
     with django_assert_num_queries(0):  # Django's: the one is psycopg's own
         read_visits(run, ALL)
 
 
-def test_rollups_older_than_passes_are_counted_from_their_groups(
-    run: Run, slow: list[tuple[Any, ...]]
-) -> None:
+def test_rollups_older_than_passes_are_counted_from_their_groups(run, slow):
     roll_up_steps(run, *range(1, 13))
     StepRollup.objects.filter(step__lte=6).update(passes=b"")
 
     assert found(run) == slow
 
 
-def test_a_superseded_rollup_does_not_count(
-    run: Run, slow: list[tuple[Any, ...]]
-) -> None:
+def test_a_superseded_rollup_does_not_count(run, slow):
     roll_up_steps(run, *range(1, 13))
     run.groups.filter(step__gt=9).update(superseded_by=2)
     StepRollup.objects.filter(step__gt=7).update(superseded_by=2)
@@ -137,9 +126,7 @@ def test_a_superseded_rollup_does_not_count(
     assert found(run) == [row for row in slow if row[1] <= 9]
 
 
-def test_without_a_known_rule_nothing_is_scored(
-    run: Run, slow: list[tuple[Any, ...]]
-) -> None:
+def test_without_a_known_rule_nothing_is_scored(run, slow):
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "forgotten"
     run.save()
     roll_up_steps(run, 1, 2, 3)
@@ -159,7 +146,5 @@ def test_without_a_known_rule_nothing_is_scored(
         ([], [(1, 12)]),
     ],
 )
-def test_holes_are_the_steps_between(
-    steps: list[int], holes: list[tuple[int, int]]
-) -> None:
+def test_holes_are_the_steps_between(steps, holes):
     assert holes_in(np.array(steps, np.int64), ALL) == holes

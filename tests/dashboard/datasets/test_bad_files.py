@@ -11,7 +11,6 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.limits import PEEK_ROWS
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.models import Dataset, Upload
@@ -42,12 +41,12 @@ THROUGH_THE_PAGES = (
 
 
 @pytest.fixture(autouse=True)
-def answered_at_once(monkeypatch: pytest.MonkeyPatch):
+def answered_at_once(monkeypatch):
     """Whatever its size, a file is imported before its form is answered."""
     monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", 2**30)
 
 
-def test_line_value_and_remedy_are_named(tmp_path: Path):
+def test_line_value_and_remedy_are_named(tmp_path):
     wrong = {}
     for bad in list_bad_files():
         path = tmp_path / "upload"
@@ -59,9 +58,7 @@ def test_line_value_and_remedy_are_named(tmp_path: Path):
     assert wrong == {}
 
 
-def test_a_missing_column_differs_from_null_and_a_broken_line_is_quoted(
-    tmp_path: Path,
-):
+def test_a_missing_column_differs_from_null_and_a_broken_line_is_quoted(tmp_path):
     lines = (b'{"answer": "4"}', b'{"prompt": null}', b'{"prompt": "pens", "a" 1}')
     seen = []
     for line in lines:
@@ -134,7 +131,7 @@ def _parquet(**columns: Any) -> bytes:
     return parquet(question=["2+2?", "3+3?"], **columns)
 
 
-def test_a_bad_value_is_named_by_its_column(tmp_path: Path):
+def test_a_bad_value_is_named_by_its_column(tmp_path):
     mapping = Mapping(prompt="question", answer="key", columns=("level",))
     of_list = b"[" + GOOD.strip() + b',\n{"question": "a", "key": {}}]'
     null_answer = _parquet(key=["4", None], level=[1, 2])
@@ -164,7 +161,7 @@ def test_a_bad_value_is_named_by_its_column(tmp_path: Path):
     assert wrong == {}
 
 
-def test_the_page_names_the_column_of_a_bad_value(alice_client: Client, team: Team):
+def test_the_page_names_the_column_of_a_bad_value(alice_client, team):
     content = b'{"question": "2+2?"}\n{"question": ""}\n'
     file = SimpleUploadedFile("rows.jsonl", content)
     sent = alice_client.post("/alpha/datasets/upload", {"file": file})
@@ -177,7 +174,7 @@ def test_the_page_names_the_column_of_a_bad_value(alice_client: Client, team: Te
 
 
 @pytest.mark.usefixtures("parquet_in_process")
-def test_pages_list_errors_and_nothing_is_imported(alice_client: Client, team: Team):
+def test_pages_list_errors_and_nothing_is_imported(alice_client, team):
     by_name = {(bad.filename, bad.name): bad for bad in list_bad_files()}
     for bad in map(by_name.__getitem__, THROUGH_THE_PAGES):
         file = SimpleUploadedFile(bad.filename, bad.content)
@@ -233,7 +230,7 @@ FOREIGN = [
 ]
 
 
-def test_an_unsupported_file_is_detected_by_its_first_bytes(tmp_path: Path):
+def test_an_unsupported_file_is_detected_by_its_first_bytes(tmp_path):
     path = tmp_path / "upload"
     for filename, content, fragment in FOREIGN:
         path.write_bytes(content)
@@ -242,7 +239,7 @@ def test_an_unsupported_file_is_detected_by_its_first_bytes(tmp_path: Path):
             detect(filename, path)
 
 
-def test_an_unsupported_file_is_refused_on_upload(alice_client: Client, team: Team):
+def test_an_unsupported_file_is_refused_on_upload(alice_client, team):
     before = _stored_files()
     for filename, content, fragment in (FOREIGN[0], FOREIGN[1], FOREIGN[-1]):
         file = SimpleUploadedFile("x", content)

@@ -14,9 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.suggestions import suggest_rule, warn
@@ -511,9 +509,7 @@ def _file(shape: Shape) -> tuple[bytes, str]:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.usefixtures("parquet_in_process")
-def test_a_published_shape_comes_in_as_suggested(
-    alice_client: Client, team: Team, name: str
-):
+def test_a_published_shape_comes_in_as_suggested(alice_client, team, name):
     shape = SHAPES[name]
     content, filename = _file(shape)
     url = upload(alice_client, content, filename)
@@ -546,9 +542,7 @@ def test_a_published_shape_comes_in_as_suggested(
 @pytest.mark.parametrize(
     ("columns", "count"), [({}, 2), ({"test_list": ["assert f(1) == 2"]}, 0)]
 )
-def test_rows_without_an_answer_are_counted_unless_they_have_tests(
-    columns: dict[str, Any], count: int
-):
+def test_rows_without_an_answer_are_counted_unless_they_have_tests(columns, count):
     rows = [Row(prompt=prompt, answer=None, columns=columns) for prompt in "ab"]
 
     found = {warning.code: warning.count for warning in warn(rows)}

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.datasets import generators
 from dashboard.datasets.generators import (
@@ -41,7 +40,7 @@ def run_here(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
+def here(monkeypatch) -> None:
     monkeypatch.setattr(generators, "_run_child", run_here)
 
 
@@ -96,7 +95,7 @@ class Configured:
         assert self.share < self.side and len(self.words) > 0, "no"  # noqa: PT018 - as tasks have it
 
 
-def test_the_same_seed_gives_the_same_rows(monkeypatch: pytest.MonkeyPatch):
+def test_the_same_seed_gives_the_same_rows(monkeypatch):
     first = list(generate_rows("chain_sum", size=4, seed=7))
 
     assert first != list(generate_rows("chain_sum", size=4, seed=8))
@@ -134,7 +133,7 @@ def test_invalid_options_fail():
     assert refused.value.code == "datasets.invalid_options"
 
 
-def test_a_task_times_out(monkeypatch: pytest.MonkeyPatch):
+def test_a_task_times_out(monkeypatch):
     monkeypatch.setattr(generators, "_run_child", IN_SUBPROCESS)
     monkeypatch.setattr(generators, "MAX_SECONDS", 1)
     options = {"min_terms": 50_000_000, "max_terms": 50_000_000}
@@ -160,7 +159,7 @@ def test_an_option_of_another_type_is_refused():
         assert refused.value.code == "datasets.invalid_option"
 
 
-def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
+def test_the_page_shows_examples_and_stores_a_version(alice_client):
     url = "/alpha/datasets/generate?task=chain_sum"
 
     page = alice_client.get(url).content.decode()
@@ -186,7 +185,7 @@ def test_the_page_shows_examples_and_stores_a_version(alice_client: Client):
     assert alice_client.get(answer["HX-Redirect"]).status_code == 200
 
 
-def test_a_refused_task_can_be_filled_in_again(alice_client: Client):
+def test_a_refused_task_can_be_filled_in_again(alice_client):
     url = "/alpha/datasets/generate?task=chain_sum"
     page = alice_client.post(url, {**FORM, "option-max_terms": "1"})["Location"]
 
@@ -204,7 +203,7 @@ def test_a_refused_task_can_be_filled_in_again(alice_client: Client):
     assert [job.state for job in do_all("dataset.generate")] == ["failed"]
 
 
-def test_an_invalid_field_stores_nothing(alice_client: Client):
+def test_an_invalid_field_stores_nothing(alice_client):
     for change, field, code in (
         ({"size": "0"}, "size", "min_value"),
         ({"size": "1000000"}, "size", "max_value"),
@@ -221,15 +220,13 @@ def test_an_invalid_field_stores_nothing(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_an_unknown_task_is_not_found(alice_client: Client):
+def test_an_unknown_task_is_not_found(alice_client):
     answer = alice_client.get("/alpha/datasets/generate?task=rm")
 
     assert answer.status_code == 404
 
 
-def test_a_missing_package_is_shown_on_the_page(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_missing_package_is_shown_on_the_page(alice_client, monkeypatch):
     def missing() -> None:
         raise GeneratorsMissing("no such package")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.models import AuditEntry
 from dashboard.datasets.imports import begin_work, import_upload, start_job
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion, Upload
@@ -21,7 +21,7 @@ def post(client: Client, url: str, **changes: Any) -> Any:
     return client.post(url, {**MAPPING, **changes})
 
 
-def test_the_page_offers_to_skip_or_fix_rows(alice_client: Client):
+def test_the_page_offers_to_skip_or_fix_rows(alice_client):
     answer = post(alice_client, upload(alice_client, MESSY))
 
     assert answer.status_code == 422
@@ -31,9 +31,7 @@ def test_the_page_offers_to_skip_or_fix_rows(alice_client: Client):
     assert 'name="leave_out" value="2"' in answer.text
 
 
-def test_a_version_of_valid_rows_lists_the_skipped_ones(
-    alice_client: Client, team: Team
-):
+def test_a_version_of_valid_rows_lists_the_skipped_ones(alice_client, team):
     url = upload(alice_client, MESSY)
     post(alice_client, url)
 
@@ -53,7 +51,7 @@ def test_a_version_of_valid_rows_lists_the_skipped_ones(
     assert entry.detail["num_left_out"] == 2
 
 
-def test_nan_and_infinity_are_refused(alice_client: Client):
+def test_nan_and_infinity_are_refused(alice_client):
     lines = "".join(
         f'{{"question": "a", "solution": {number}, "level": 1}}\n'
         for number in ("NaN", "Infinity", "-Infinity", "1e999")
@@ -69,7 +67,7 @@ def test_nan_and_infinity_are_refused(alice_client: Client):
     assert fixed.status_code == 302
 
 
-def test_rows_are_skipped_only_by_the_exact_count(alice_client: Client):
+def test_rows_are_skipped_only_by_the_exact_count(alice_client):
     url = upload(alice_client, MESSY)
 
     for count in ("1", "3", "0", "-2", "2.0", "", "9" * 30, "x"):
@@ -81,7 +79,7 @@ def test_rows_are_skipped_only_by_the_exact_count(alice_client: Client):
     assert Upload.objects.count() == 1
 
 
-def test_other_columns_need_a_new_count(alice_client: Client):
+def test_other_columns_need_a_new_count(alice_client):
     url = upload(alice_client, MESSY)
     post(alice_client, url)
 
@@ -93,7 +91,7 @@ def test_other_columns_need_a_new_count(alice_client: Client):
     assert DatasetVersion.objects.get().num_rows == 7
 
 
-def test_a_file_without_errors_skips_no_rows(alice_client: Client):
+def test_a_file_without_errors_skips_no_rows(alice_client):
     url = upload(alice_client)
 
     assert post(alice_client, url, leave_out="2").status_code == 302
@@ -101,9 +99,7 @@ def test_a_file_without_errors_skips_no_rows(alice_client: Client):
     assert (version.num_rows, version.num_left_out, version.left_out) == (2, 0, [])
 
 
-def test_a_file_with_an_unreadable_end_cannot_be_imported_in_part(
-    alice_client: Client,
-):
+def test_a_file_with_an_unreadable_end_cannot_be_imported_in_part(alice_client):
     content = b'question,solution,level\na,b,1\nc,d,2\n"e,f,3\ng,h,4\n'
     url = upload(alice_client, content, "sums.csv")
 
@@ -115,7 +111,7 @@ def test_a_file_with_an_unreadable_end_cannot_be_imported_in_part(
     assert Dataset.objects.count() == 0
 
 
-def test_without_a_valid_row_there_is_nothing_to_import(alice_client: Client):
+def test_without_a_valid_row_there_is_nothing_to_import(alice_client):
     url = upload(alice_client, jsonl([BAD, BAD]))
 
     answer = post(alice_client, url)
@@ -126,7 +122,7 @@ def test_without_a_valid_row_there_is_nothing_to_import(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_skipped_rows_are_kept_by_problem(alice_client: Client):
+def test_skipped_rows_are_kept_by_problem(alice_client):
     url = upload(alice_client, jsonl([*RECORDS, *[BAD] * 714, {"question": "a"}]))
 
     page = alice_client.post(url, {**MAPPING, "leave_out": "715"}, follow=True)
@@ -138,7 +134,7 @@ def test_skipped_rows_are_kept_by_problem(alice_client: Client):
     assert len(DatasetVersion.objects.get().left_out) == 2
 
 
-def test_rows_that_an_older_version_skipped_are_shown(alice_client: Client):
+def test_rows_that_an_older_version_skipped_are_shown(alice_client):
     alice_client.post(upload(alice_client), MAPPING)
     single = Refusal(line=7, column="level", problem="Not finite.", remedy="Use null.")
     DatasetVersion.objects.update(num_left_out=1, left_out=[single.as_json()])
@@ -150,7 +146,7 @@ def test_rows_that_an_older_version_skipped_are_shown(alice_client: Client):
     assert "Not finite." in page.text
 
 
-def test_upload_a_corrected_file_discards_the_old_one(alice_client: Client):
+def test_upload_a_corrected_file_discards_the_old_one(alice_client):
     post(alice_client, upload(alice_client))
     dataset = Dataset.objects.get()
     url = upload(alice_client, MESSY, query=f"?dataset={dataset.pk}")
@@ -165,7 +161,7 @@ MANY = jsonl([{"question": "a" * 10_000, "solution": "b"}] * 2_000)
 COLUMNS = Mapping(prompt="question", answer="solution")
 
 
-def test_an_import_reports_its_progress(alice_client: Client):
+def test_an_import_reports_its_progress(alice_client):
     upload(alice_client, MANY)
     read: list[tuple[int, int]] = []
     stored: list[tuple[int, int]] = []
@@ -192,7 +188,7 @@ class Cancelled(Exception):
 
 
 @pytest.mark.parametrize("stage", ["on_read", "on_stored"])
-def test_a_job_can_end_the_import_at_any_stage(alice_client: Client, stage: str):
+def test_a_job_can_end_the_import_at_any_stage(alice_client, stage):
     upload(alice_client, MANY)
 
     def cancel(done: int, total: int) -> None:
@@ -212,7 +208,7 @@ def test_a_job_can_end_the_import_at_any_stage(alice_client: Client, stage: str)
     assert Upload.objects.get().path.exists(), "the file waits for another try"
 
 
-def test_bad_rows_are_counted_to_the_end_though_none_is_stored(alice_client: Client):
+def test_bad_rows_are_counted_to_the_end_though_none_is_stored(alice_client):
     upload(alice_client, jsonl([BAD]) + MANY)
     read: list[int] = []
 
@@ -229,7 +225,7 @@ def test_bad_rows_are_counted_to_the_end_though_none_is_stored(alice_client: Cli
     assert len(read) > 1
 
 
-def test_a_preview_of_huge_rows_stays_small(alice_client: Client):
+def test_a_preview_of_huge_rows_stays_small(alice_client):
     rows = [{"question": "a" * 2**20, "solution": "b"}] * 15
     url = upload(alice_client, "".join(json.dumps(r) + "\n" for r in rows).encode())
 
@@ -243,7 +239,7 @@ def fixes_of(page: Any) -> list[list[str]]:
     return [[label for label, _ in it["fixes"]] for it in page.context["problems"]]
 
 
-def test_the_button_says_how_many_rows_an_import_brings(alice_client: Client):
+def test_the_button_says_how_many_rows_an_import_brings(alice_client):
     for content, leave_out, is_possible in (
         (jsonl(RECORDS), 0, True),
         (MESSY, 2, True),
@@ -258,7 +254,7 @@ def test_the_button_says_how_many_rows_an_import_brings(alice_client: Client):
         assert ('name="leave_out" value="2"' in page.text) == (leave_out == 2)
 
 
-def test_a_fix_of_the_columns_lets_the_rows_in(alice_client: Client):
+def test_a_fix_of_the_columns_lets_the_rows_in(alice_client):
     chat = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
     given = {"key": 7, "chat": chat, "graded": {"truth": "4"}, "note": "?", "bad": []}
     names = ["name", "prompt", "answer", "last_reply", "columns"]
@@ -285,7 +281,7 @@ def test_a_fix_of_the_columns_lets_the_rows_in(alice_client: Client):
         assert {*changes[3]} <= {*fixed.context["form"]["columns"].value()}
 
 
-def test_a_fix_keeps_the_good_rows(alice_client: Client):
+def test_a_fix_keeps_the_good_rows(alice_client):
     """A column that only the failing rows have is no prompt of all rows."""
     rows = [*RECORDS * 3, {"question": None, "text": "5+5?", "solution": "10"}]
 
@@ -294,7 +290,7 @@ def test_a_fix_keeps_the_good_rows(alice_client: Client):
     assert fixes_of(page) == [[]]
 
 
-def test_an_extra_column_that_cannot_be_stored_is_left_out(alice_client: Client):
+def test_an_extra_column_that_cannot_be_stored_is_left_out(alice_client):
     line = b'{"question": "a", "solution": "b", "level": "\\u0000"}\n'
     url = upload(alice_client, line)
 
@@ -303,7 +299,7 @@ def test_an_extra_column_that_cannot_be_stored_is_left_out(alice_client: Client)
     assert fixes_of(page) == [["Leave out column “level”"]]
 
 
-def test_errors_beyond_the_first_rows_have_fixes_too(alice_client: Client):
+def test_errors_beyond_the_first_rows_have_fixes_too(alice_client):
     url = upload(alice_client, jsonl([*RECORDS * 2_000, {"question": "a"}]))
     job, _ = start_job(
         upload=Upload.objects.get(),
@@ -319,7 +315,7 @@ def test_errors_beyond_the_first_rows_have_fixes_too(alice_client: Client):
     assert fixes_of(page) == [["Import without answers"]]
 
 
-def test_the_preview_begins_a_prompt_with_its_system_message(alice_client: Client):
+def test_the_preview_begins_a_prompt_with_its_system_message(alice_client):
     row = {"system": "Be short.", "user": "2+2?", "assistant": "4"}
     url = upload(alice_client, jsonl([row] * 3))
 

@@ -76,7 +76,7 @@ KNOWN = {
 }
 
 
-def test_a_known_datasets_columns_are_guessed() -> None:
+def test_a_known_datasets_columns_are_guessed():
     for name, (text, prompt, answer) in KNOWN.items():
         columns = text.split()
 
@@ -87,7 +87,7 @@ def test_a_known_datasets_columns_are_guessed() -> None:
         assert bool(guess.template) == (not prompt), name
 
 
-def test_a_new_versions_columns_are_those_of_the_version_before() -> None:
+def test_a_new_versions_columns_are_those_of_the_version_before():
     before = Mapping(prompt="Frage", answer="Lösung", columns=("level",))
 
     def guess(*names: str) -> Mapping:
@@ -108,7 +108,7 @@ def _mapped(prompt: Any) -> Row | Refusal:
     return map_record(record, Mapping(prompt="conversations"), is_text=False)
 
 
-def test_sharegpt_messages_become_chat_messages() -> None:
+def test_sharegpt_messages_become_chat_messages():
     row = _mapped(
         [
             {"from": "system", "value": "Be brief."},
@@ -127,7 +127,7 @@ def test_sharegpt_messages_become_chat_messages() -> None:
     ]
 
 
-def test_invalid_sharegpt_messages_are_refused() -> None:
+def test_invalid_sharegpt_messages_are_refused():
     question = {"from": "human", "value": "?"}
     for messages, remedy in (
         ([{"from": "bing", "value": "?"}], "human, gpt,"),
@@ -146,7 +146,7 @@ def test_invalid_sharegpt_messages_are_refused() -> None:
 @pytest.mark.parametrize(
     "names", [["target", "nums"], ["nums", "target"], ["id", "target", "nums"]]
 )
-def test_countdown_tasks_without_a_prompt_get_a_template(names: list[str]) -> None:
+def test_countdown_tasks_without_a_prompt_get_a_template(names):
     guess = suggest_mapping(names).mapping
     record = Record(line=1, row=1, values={"target": 98, "nums": [44, 19, 35]})
 
@@ -170,7 +170,7 @@ def test_a_first_template_reads_a_column_of_any_name():
         assert template.render({name: "text"}) == "text"
 
 
-def test_a_column_that_json_cannot_hold_is_left_out() -> None:
+def test_a_column_that_json_cannot_hold_is_left_out():
     values = {"prompt": "2+2?", "image": {"bytes": b"a"}, "score": float("nan")}
     records = [Record(1, values), Record(2, {**values, "score": 0.5})]
 
@@ -196,7 +196,7 @@ def _mapped(prompt: Any, *, is_text: bool = False) -> Row | Refusal:
     ],
     ids=["Python in CSV", "JSON in JSON", "Python in JSON"],
 )
-def test_a_chat_written_as_text_is_a_chat(text: str, is_text: bool) -> None:
+def test_a_chat_written_as_text_is_a_chat(text, is_text):
     row = _mapped(text, is_text=is_text)
 
     assert isinstance(row, Row)
@@ -212,21 +212,21 @@ def test_a_chat_written_as_text_is_a_chat(text: str, is_text: bool) -> None:
     ],
     ids=["array of numpy", "call", "long"],
 )
-def test_a_chat_that_python_wrote_unreadably_is_refused(text: str) -> None:
+def test_a_chat_that_python_wrote_unreadably_is_refused(text):
     row = _mapped(text)
 
     assert isinstance(row, Refusal)
     assert "json.dumps" in row.remedy
 
 
-def test_a_text_that_only_begins_like_a_chat_stays_text() -> None:
+def test_a_text_that_only_begins_like_a_chat_stays_text():
     for text in ("[{1: 2}] is a list", '[{"a": 1}]', "[{'a': 1}]"):
         row = _mapped(text)
         assert isinstance(row, Row)
         assert row.prompt == text
 
 
-def test_calls_of_tools_in_sharegpt_are_the_assistants() -> None:
+def test_calls_of_tools_in_sharegpt_are_the_assistants():
     call = {"name": "weather", "arguments": {"city": "Rome"}}
     chat = [
         {"from": "human", "value": "Rain in Rome?"},
@@ -242,7 +242,7 @@ def test_calls_of_tools_in_sharegpt_are_the_assistants() -> None:
     assert isinstance(_mapped([*chat[:1], {**chat[1], "value": "?"}]), Refusal)
 
 
-def test_an_empty_last_reply_gives_no_answer() -> None:
+def test_an_empty_last_reply_gives_no_answer():
     chat = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": ""}]
     row = _mapped(chat)
     reply = Record(1, {"prompt": "2+2?", "completion": [_turn("assistant", "")]})
@@ -317,9 +317,7 @@ ASKED = {"role": "user", "content": "Hi"}
         ),
     ],
 )
-def test_a_system_column_is_the_first_message(
-    values: dict[str, Any], prompt: Any
-) -> None:
+def test_a_system_column_is_the_first_message(values, prompt):
     first = next(iter(values))
     shown = Record(line=1, values=values | {first: "Be short."})
 
@@ -332,7 +330,7 @@ def test_a_system_column_is_the_first_message(
     assert (row.prompt, row.answer) == (prompt, "Hello")
 
 
-def test_a_new_version_keeps_its_system_column_or_none() -> None:
+def test_a_new_version_keeps_its_system_column_or_none():
     names = ["system", "user"]
     record = Record(line=1, values={"system": "Be short.", "user": "Hi"})
     for before in (Mapping(prompt="user"), Mapping(prompt="user", system="system")):
@@ -343,7 +341,7 @@ def test_a_new_version_keeps_its_system_column_or_none() -> None:
     assert suggest_mapping(["user"], [bare], before).mapping.system == ""
 
 
-def test_a_system_message_must_be_text() -> None:
+def test_a_system_message_must_be_text():
     record = Record(line=1, values={"system": {"a": 1}, "user": "Hi"})
 
     row = map_record(record, Mapping(prompt="user", system="system"), is_text=False)

@@ -12,7 +12,6 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.imports import purge_uploads, start_job
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import (
@@ -33,7 +32,7 @@ BAD = {"question": "", "solution": "1"}
 
 
 @pytest.fixture(autouse=True)
-def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def left_to_a_worker(monkeypatch) -> None:
     """A worker imports files of any size: here, `take_up`."""
     monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", -1)
 
@@ -66,11 +65,11 @@ def go_silent(job: ImportJob) -> None:
 
 
 @pytest.fixture
-def job(alice_client: Client) -> ImportJob:
+def job(alice_client) -> ImportJob:
     return press_import(alice_client, upload(alice_client))
 
 
-def test_the_page_redirects_to_the_new_version(alice_client: Client, job: ImportJob):
+def test_the_page_redirects_to_the_new_version(alice_client, job):
     assert "Waiting for a worker" in poll(alice_client, job).content.decode()
 
     do(take_up())
@@ -83,7 +82,7 @@ def test_the_page_redirects_to_the_new_version(alice_client: Client, job: Import
 
 
 def test_the_page_of_the_dataset_shows_the_import_of_a_new_version(
-    alice_client: Client, bob_client: Client, job: ImportJob
+    alice_client, bob_client, job
 ):
     do(take_up())
     dataset = Dataset.objects.get()
@@ -101,7 +100,7 @@ def test_the_page_of_the_dataset_shows_the_import_of_a_new_version(
     assert alice_client.get(page).context["importing"] is None
 
 
-def test_rows_with_errors_can_be_skipped_or_fixed(alice_client: Client):
+def test_rows_with_errors_can_be_skipped_or_fixed(alice_client):
     url = upload(alice_client, jsonl([*RECORDS, BAD]))
     job = press_import(alice_client, url, name="Mine", columns=[])
 
@@ -122,9 +121,7 @@ def test_rows_with_errors_can_be_skipped_or_fixed(alice_client: Client):
     assert DatasetVersion.objects.get().num_left_out == 1
 
 
-def test_a_second_click_finds_the_import_under_way(
-    alice_client: Client, job: ImportJob
-):
+def test_a_second_click_finds_the_import_under_way(alice_client, job):
     url = f"/alpha/datasets/uploads/{job.upload_id}"
 
     assert press_import(alice_client, url) == job
@@ -137,7 +134,7 @@ def test_a_second_click_finds_the_import_under_way(
     assert DatasetVersion.objects.count() == 1
 
 
-def test_two_processes_start_one_job(alice_client: Client, alice: User, job: ImportJob):
+def test_two_processes_start_one_job(alice_client, alice, job):
     again, is_new = start_job(
         upload=Upload.objects.get(), mapping=COLUMNS, name="Again", user=alice
     )
@@ -145,7 +142,7 @@ def test_two_processes_start_one_job(alice_client: Client, alice: User, job: Imp
     assert (again, is_new) == (job, False)
 
 
-def test_a_queued_import_shows_its_position(alice_client: Client, job: ImportJob):
+def test_a_queued_import_shows_its_position(alice_client, job):
     second = press_import(alice_client, upload(alice_client), name="Second")
     take_up()
 
@@ -157,11 +154,11 @@ def _after_a_while(client: Client, job: ImportJob) -> str:
     return str(client.get(page_of(job)).content.decode())
 
 
-def test_the_page_shows_that_no_worker_runs(alice_client: Client, job: ImportJob):
+def test_the_page_shows_that_no_worker_runs(alice_client, job):
     assert "No worker" in _after_a_while(alice_client, job)
 
 
-def test_stopping_a_queued_import_is_immediate(alice_client: Client, job: ImportJob):
+def test_stopping_a_queued_import_is_immediate(alice_client, job):
     alice_client.post(page_of(job), {"stop": "1"})
 
     assert claim_next(IMPORTS, "default@a") is None
@@ -173,7 +170,7 @@ def test_stopping_a_queued_import_is_immediate(alice_client: Client, job: Import
 
 
 @pytest.mark.django_db(transaction=True)
-def test_stopping_while_storing_undoes_the_import(alice_client: Client, job: ImportJob):
+def test_stopping_while_storing_undoes_the_import(alice_client, job):
     claim = take_up()
 
     def press_stop() -> None:
@@ -196,7 +193,7 @@ def test_stopping_while_storing_undoes_the_import(alice_client: Client, job: Imp
     assert Upload.objects.get().path.exists()
 
 
-def test_stopping_an_ended_import_shows_a_message(alice_client: Client, job: ImportJob):
+def test_stopping_an_ended_import_shows_a_message(alice_client, job):
     do(take_up())
 
     page = alice_client.post(page_of(job), {"stop": "1"}, follow=True)
@@ -205,7 +202,7 @@ def test_stopping_an_ended_import_shows_a_message(alice_client: Client, job: Imp
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_job_of_a_lost_worker_is_queued_again(alice_client: Client, job: ImportJob):
+def test_a_job_of_a_lost_worker_is_queued_again(alice_client, job):
     take_up()
     go_silent(job)
 
@@ -216,7 +213,7 @@ def test_a_job_of_a_lost_worker_is_queued_again(alice_client: Client, job: Impor
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_worker_that_lost_its_lease_stores_nothing(job: ImportJob):
+def test_a_worker_that_lost_its_lease_stores_nothing(job):
     slow = take_up("slow")
     go_silent(job)
     reap()
@@ -232,7 +229,7 @@ def test_a_worker_that_lost_its_lease_stores_nothing(job: ImportJob):
     assert DatasetVersion.objects.count() == 1
 
 
-def test_an_import_fails_after_three_lost_workers(alice_client: Client, job: ImportJob):
+def test_an_import_fails_after_three_lost_workers(alice_client, job):
     for _ in range(3):
         take_up()
         go_silent(job)
@@ -248,7 +245,7 @@ def test_an_import_fails_after_three_lost_workers(alice_client: Client, job: Imp
     assert DatasetVersion.objects.count() == 1
 
 
-def test_a_stopped_job_is_not_requeued(alice_client: Client, job: ImportJob):
+def test_a_stopped_job_is_not_requeued(alice_client, job):
     take_up()
     alice_client.post(page_of(job), {"stop": "1"})
     go_silent(job)
@@ -259,9 +256,7 @@ def test_a_stopped_job_is_not_requeued(alice_client: Client, job: ImportJob):
     assert job.state == JobState.CANCELLED
 
 
-def test_a_name_taken_during_the_import_fails_it(
-    alice_client: Client, alice: User, team: Team, job: ImportJob
-):
+def test_a_name_taken_during_the_import_fails_it(alice_client, alice, team, job):
     Dataset.objects.create(team=team, name="Sums", created_by=alice)
 
     do(take_up())
@@ -274,7 +269,7 @@ def test_a_name_taken_during_the_import_fails_it(
     assert "name" in columns.context["form"].errors
 
 
-def test_an_import_fails_if_the_worker_cannot_find_the_file(job: ImportJob):
+def test_an_import_fails_if_the_worker_cannot_find_the_file(job):
     Upload.objects.get().path.unlink()
 
     do(take_up())
@@ -284,9 +279,7 @@ def test_an_import_fails_if_the_worker_cannot_find_the_file(job: ImportJob):
     assert str(settings.COHORT_DATA) in job.error
 
 
-def test_a_full_disk_fails_the_import_early(
-    job: ImportJob, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_fails_the_import_early(job, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.limits.RESERVED_BYTES", 2**60)
 
     do(take_up())
@@ -296,9 +289,7 @@ def test_a_full_disk_fails_the_import_early(
     assert "1,048,576 TiB" in job.error
 
 
-def test_an_import_of_existing_rows_makes_no_version(
-    alice_client: Client, job: ImportJob
-):
+def test_an_import_of_existing_rows_makes_no_version(alice_client, job):
     do(take_up())
     dataset = Dataset.objects.get()
     url = upload(alice_client, query=f"?dataset={dataset.pk}")
@@ -314,7 +305,7 @@ def test_an_import_of_existing_rows_makes_no_version(
     assert dataset.versions.count() == 1
 
 
-def test_a_waiting_import_keeps_its_file(job: ImportJob):
+def test_a_waiting_import_keeps_its_file(job):
     old = Now() - timedelta(days=8)
     Upload.objects.update(created_at=old)
     purge_uploads()
@@ -327,7 +318,7 @@ def test_a_waiting_import_keeps_its_file(job: ImportJob):
     assert ImportJob.objects.count() == 0
 
 
-def test_an_upload_imported_by_a_killed_worker_is_purged(job: ImportJob):
+def test_an_upload_imported_by_a_killed_worker_is_purged(job):
     claim = take_up()
     claim.end(JobState.DONE)
     path = Upload.objects.get().path

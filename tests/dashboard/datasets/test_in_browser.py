@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -25,7 +24,7 @@ ROWS = [
 
 
 @pytest.fixture
-def quiet_page(page: Page) -> Iterator[Page]:
+def quiet_page(page) -> Iterator[Page]:
     """A page without console errors; Chromium logs every 422."""
     logged: list[str] = []
     page.on("pageerror", lambda error: logged.append(str(error)))
@@ -63,7 +62,7 @@ def upload(page: Page, rows: list[dict[str, object]]) -> None:
     page.wait_for_url("**/uploads/*")
 
 
-def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
+def test_a_dropped_file_becomes_a_dataset(team, quiet_page):
     page = quiet_page
     upload(page, ROWS)
     page.get_by_label("Answer", exact=True).select_option("level")
@@ -81,7 +80,7 @@ def test_a_dropped_file_becomes_a_dataset(team: Team, quiet_page: Page):
     assert DatasetVersion.objects.get().num_rows == 30
 
 
-def test_a_template_is_previewed_while_one_types(team: Team, quiet_page: Page):
+def test_a_template_is_previewed_while_one_types(team, quiet_page):
     page = quiet_page
     rows: list[dict[str, object]] = [
         {"question": f"Which is {i}?", "choices": [f"{i}", f"{i + 1}"], "answer": 0}
@@ -113,7 +112,7 @@ def test_a_template_is_previewed_while_one_types(team: Team, quiet_page: Page):
     assert row.prompt == "Which is 0? 0 or 1?"
 
 
-def test_a_fix_changes_the_columns_in_one_click(team: Team, quiet_page: Page):
+def test_a_fix_changes_the_columns_in_one_click(team, quiet_page):
     page = quiet_page
     rows: list[dict[str, object]] = [
         {"question": f"{i} + {i}?", "graded": {"truth": 2 * i}} for i in range(3)
@@ -140,7 +139,7 @@ def test_a_fix_changes_the_columns_in_one_click(team: Team, quiet_page: Page):
     ]
 
 
-def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
+def test_a_second_click_imports_nothing_more(team, quiet_page):
     page = quiet_page
     upload(page, ROWS)
     methods: list[str] = []
@@ -158,9 +157,7 @@ def test_a_second_click_imports_nothing_more(team: Team, quiet_page: Page):
     assert DatasetVersion.objects.count() == 1
 
 
-def test_an_unreadable_file_is_reported_on_the_upload_page(
-    team: Team, quiet_page: Page
-):
+def test_an_unreadable_file_is_reported_on_the_upload_page(team, quiet_page):
     page = quiet_page
     page.goto("/alpha/datasets/upload")
     drop(page, "sums.jsonl", "{not json}\n")
@@ -172,9 +169,7 @@ def test_an_unreadable_file_is_reported_on_the_upload_page(
     page.wait_for_url("**/uploads/*")
 
 
-def test_a_file_dropped_on_an_empty_list_becomes_a_dataset(
-    team: Team, quiet_page: Page
-):
+def test_a_file_dropped_on_an_empty_list_becomes_a_dataset(team, quiet_page):
     page = quiet_page
     page.goto("/alpha/datasets/")
     drop(page, "sums.jsonl", "{not json}\n")
@@ -197,7 +192,7 @@ def test_a_file_dropped_on_an_empty_list_becomes_a_dataset(
     expect(page.get_by_label("Revision")).to_be_visible()
 
 
-def test_valid_rows_of_a_file_with_errors_are_imported(team: Team, quiet_page: Page):
+def test_valid_rows_of_a_file_with_errors_are_imported(team, quiet_page):
     page = quiet_page
     bad: list[dict[str, object]] = [{"question": "", "answer": 1}] * 214
     upload(page, [*ROWS, *bad])
@@ -215,9 +210,7 @@ def test_valid_rows_of_a_file_with_errors_are_imported(team: Team, quiet_page: P
     assert DatasetVersion.objects.get().num_left_out == 214
 
 
-def test_the_browser_does_not_send_a_file_that_is_too_large(
-    team: Team, quiet_page: Page
-):
+def test_the_browser_does_not_send_a_file_that_is_too_large(team, quiet_page):
     page = quiet_page
     page.goto("/alpha/datasets/upload")
     page.eval_on_selector("input[type=file]", "field => field.dataset.maxBytes = 10")
@@ -229,7 +222,7 @@ def test_the_browser_does_not_send_a_file_that_is_too_large(
     assert Upload.objects.count() == 0
 
 
-def test_a_long_search_continues_automatically(team: Team, quiet_page: Page):
+def test_a_long_search_continues_automatically(team, quiet_page):
     page = quiet_page
     # Long enough that half a second does not reach the end.
     rows = (Row(prompt="ab" * 20_000, answer=str(i)) for i in range(3_000))
@@ -242,7 +235,7 @@ def test_a_long_search_continues_automatically(team: Team, quiet_page: Page):
     expect(page.get_by_text("0 matching rows", exact=True)).to_be_visible()
 
 
-def test_a_versions_lengths_are_drawn(team: Team, quiet_page: Page):
+def test_a_versions_lengths_are_drawn(team, quiet_page):
     page = quiet_page
     upload(page, ROWS)
     page.get_by_role("button", name="Import").click()
@@ -255,7 +248,7 @@ def test_a_versions_lengths_are_drawn(team: Team, quiet_page: Page):
     expect(page.locator(".is-finding")).to_have_count(0)
 
 
-def test_a_row_opens_beside_the_table_and_has_an_address(team: Team, quiet_page: Page):
+def test_a_row_opens_beside_the_table_and_has_an_address(team, quiet_page):
     page = quiet_page
     rows = [
         Row(prompt=f"What is {i}? " + "word " * 500, answer=str(i), columns={"i": i})
@@ -296,7 +289,7 @@ def test_a_row_opens_beside_the_table_and_has_an_address(team: Team, quiet_page:
     assert found == []
 
 
-def test_filters_are_chips_that_can_be_removed(team: Team, quiet_page: Page):
+def test_filters_are_chips_that_can_be_removed(team, quiet_page):
     page = quiet_page
     rows = [Row(prompt=f"What is {i}?", answer=str(i) if i else None) for i in range(9)]
     version = create_dataset_version(
@@ -315,9 +308,7 @@ def test_filters_are_chips_that_can_be_removed(team: Team, quiet_page: Page):
     expect(page.locator(".chip")).to_have_count(1)
 
 
-def test_a_recipe_is_composed_tried_and_saved(
-    team: Team, alice: User, quiet_page: Page
-):
+def test_a_recipe_is_composed_tried_and_saved(team, alice, quiet_page):
     page = quiet_page
     upload(page, ROWS)
     page.get_by_role("button", name="Import").click()
@@ -358,7 +349,7 @@ def test_a_recipe_is_composed_tried_and_saved(
     assert kinds == ["numeric_answer", "length"]
 
 
-def test_refused_rows_are_shown_accessibly(team: Team, page: Page):
+def test_refused_rows_are_shown_accessibly(team, page):
     upload(page, [*ROWS, {"question": "", "answer": 1}])
 
     expect(page.locator("#refusals-title")).to_contain_text("1 row")

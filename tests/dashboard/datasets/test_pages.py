@@ -1,7 +1,6 @@
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
@@ -21,11 +20,11 @@ def make(team: Team, user: User | None, **changes: Any) -> DatasetVersion:
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team, shared_alice: User) -> DatasetVersion:
+def version(shared_team, shared_alice) -> DatasetVersion:
     return make(shared_team, shared_alice)
 
 
-def test_an_empty_list_takes_a_file(alice_client: Client, bob_client: Client):
+def test_an_empty_list_takes_a_file(alice_client, bob_client):
     page = alice_client.get("/alpha/datasets/").content.decode()
 
     assert 'action="/alpha/datasets/upload"' in page
@@ -33,7 +32,7 @@ def test_an_empty_list_takes_a_file(alice_client: Client, bob_client: Client):
 
 
 def test_the_list_costs_the_same_queries_for_any_number(
-    team: Team, alice: User, django_assert_num_queries: Any
+    team, alice, django_assert_num_queries
 ):
     for number in range(5):
         make(team, alice, name=f"Dataset {number}")
@@ -44,9 +43,7 @@ def test_the_list_costs_the_same_queries_for_any_number(
         assert [dataset.num_runs for dataset in listed] == [0] * 5
 
 
-def test_a_row_of_the_list_describes_the_newest_version(
-    alice_client: Client, team: Team, version: DatasetVersion
-):
+def test_a_row_of_the_list_describes_the_newest_version(alice_client, team, version):
     chat = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "2 +\n2?"},
@@ -78,9 +75,7 @@ def test_a_row_of_the_list_describes_the_newest_version(
     ]
 
 
-def test_the_list_is_searched_by_name_and_first_prompt(
-    alice_client: Client, team: Team, version: DatasetVersion
-):
+def test_the_list_is_searched_by_name_and_first_prompt(alice_client, team, version):
     make(team, None, name="Other", rows=[Row(prompt="Which CITY?", answer="Bern")])
 
     def found(text: str) -> list[str]:
@@ -95,9 +90,7 @@ def test_the_list_is_searched_by_name_and_first_prompt(
     assert found("nothing\x00") == []
 
 
-def test_unfinished_uploads_are_the_first_rows(
-    alice_client: Client, version: DatasetVersion
-):
+def test_unfinished_uploads_are_the_first_rows(alice_client, version):
     address = upload(alice_client)
 
     page = alice_client.get("/alpha/datasets/").text
@@ -105,25 +98,21 @@ def test_unfinished_uploads_are_the_first_rows(
     assert page.index(f'href="{address}"') < page.index("dataset-name")
 
 
-def test_row_content_is_escaped(alice_client: Client, version: DatasetVersion):
+def test_row_content_is_escaped(alice_client, version):
     page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
 
     assert "<b>200" not in page
     assert "&lt;b&gt;200" in page
 
 
-def test_another_team_cannot_add_a_version(
-    charlie_client: Client, version: DatasetVersion
-):
+def test_another_team_cannot_add_a_version(charlie_client, version):
     url = f"/other/datasets/upload?dataset={version.dataset_id}"
 
     assert charlie_client.get(url).status_code == 404
     assert charlie_client.post(url).status_code == 404
 
 
-def test_an_older_version_has_an_address(
-    alice_client: Client, team: Team, version: DatasetVersion
-):
+def test_an_older_version_has_an_address(alice_client, team, version):
     make(team, None, rows=[Row(prompt="new")], dataset=version.dataset)
     url = f"/alpha/datasets/{version.dataset_id}/"
 
@@ -133,7 +122,7 @@ def test_an_older_version_has_an_address(
     assert alice_client.get(url, {"version": "\x00"}).status_code == 404
 
 
-def test_an_invalid_dataset_id_is_not_found(alice_client: Client):
+def test_an_invalid_dataset_id_is_not_found(alice_client):
     for wanted in ("x", "-1", "1e9", "9" * 30, "9" * 18, "٣"):
         answer = alice_client.get("/alpha/datasets/upload", {"dataset": wanted})
 

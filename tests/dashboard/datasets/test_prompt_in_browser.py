@@ -7,9 +7,8 @@ import re
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
@@ -21,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("chat") / "model"
     save_chat_model(folder)
     # What the launch form looks for in a folder.
@@ -30,16 +29,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     rows = [Row(prompt=f"{i} plus 4 is?", answer=str(i + 4)) for i in range(8)]
     return create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
     )
 
 
-def test_prompt_settings_are_copied_to_a_run(
-    page: Page, version: DatasetVersion, model: str
-) -> None:
+def test_prompt_settings_are_copied_to_a_run(page, version, model):
     page.goto(f"/alpha/datasets/{version.dataset_id}/prompt")
     preview = page.locator("#prompt-preview")
     expect(preview).to_contain_text("Choose a model")
@@ -62,7 +59,7 @@ def test_prompt_settings_are_copied_to_a_run(
 
 
 @pytest.fixture
-def sent(team: Team, alice: User) -> str:
+def sent(team, alice) -> str:
     """The address of the columns of a file."""
     lines = [{"question": f"{i} plus 4 is?", "hint": f"Take {i}."} for i in range(3)]
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
@@ -77,9 +74,7 @@ def height_of(shown: Locator) -> float:
     return box["height"]
 
 
-def test_before_an_import_the_columns_are_tried(
-    page: Page, sent: str, model: str
-) -> None:
+def test_before_an_import_the_columns_are_tried(page, sent, model):
     page.goto(sent)
     preview = page.locator("#prompt-preview")
     page.locator("summary", has_text="Prompt preview").press("Enter")
@@ -99,9 +94,7 @@ def test_before_an_import_the_columns_are_tried(
 
 
 @pytest.mark.parametrize("place", ["dataset", "launch", "mapping"])
-def test_the_preview_is_accessible(
-    page: Page, version: DatasetVersion, sent: str, model: str, place: str
-) -> None:
+def test_the_preview_is_accessible(page, version, sent, model, place):
     address = {
         "mapping": f"{sent}?",
         "dataset": f"/alpha/datasets/{version.dataset_id}/prompt?",

@@ -13,7 +13,6 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets import token_preview, tokenizer_pool
 from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import DatasetVersion, Upload
@@ -26,14 +25,14 @@ from tests.dashboard.datasets.chat_model import save_chat_model
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("chat") / "model"
     save_chat_model(folder)
     return str(folder)
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     rows = [
         Row(prompt="3 plus 4?", answer="7", columns={"level": 2}),
         Row(prompt=[{"role": "user", "content": "<b>4</b>"}], answer="8"),
@@ -53,7 +52,7 @@ def kept() -> Iterator[TokenizerPool]:
 
 
 @pytest.fixture
-def patient(kept: TokenizerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(kept, monkeypatch) -> None:
     """One process for this file, without a timeout."""
     monkeypatch.setattr(token_preview, "tokenizers", kept)
     monkeypatch.setattr(tokenizer_pool, "WAIT_SECONDS", 60.0)
@@ -79,7 +78,7 @@ def shown(page: str) -> str:
 
 @pytest.mark.usefixtures("patient")
 def test_special_tokens_are_marked_and_tokens_are_counted(
-    alice_client: Client, version: DatasetVersion, model: str
+    alice_client, version, model
 ) -> None:
     page = ask(alice_client, version, model)
 
@@ -90,9 +89,7 @@ def test_special_tokens_are_marked_and_tokens_are_counted(
 
 
 @pytest.mark.usefixtures("patient")
-def test_template_and_prefix_are_those_of_the_run(
-    alice_client: Client, version: DatasetVersion, model: str
-) -> None:
+def test_template_and_prefix_are_those_of_the_run(alice_client, version, model) -> None:
     text = shown(
         ask(
             alice_client,
@@ -110,9 +107,7 @@ def test_template_and_prefix_are_those_of_the_run(
 
 
 @pytest.mark.usefixtures("patient")
-def test_template_errors_are_shown(
-    alice_client: Client, version: DatasetVersion, model: str
-) -> None:
+def test_template_errors_are_shown(alice_client, version, model) -> None:
     cases: list[tuple[dict[str, str], str]] = [
         ({"data_prompt_template": "{levle}"}, "{levle}, which row 0"),
         ({"data_system_prompt": "Add up."}, "System role"),
@@ -126,7 +121,7 @@ def test_template_errors_are_shown(
 
 @pytest.mark.usefixtures("patient")
 def test_another_row_is_shown_and_its_text_stays_text(
-    alice_client: Client, version: DatasetVersion, model: str
+    alice_client, version, model
 ) -> None:
     page = ask(alice_client, version, model, row="1")
 
@@ -135,9 +130,7 @@ def test_another_row_is_shown_and_its_text_stays_text(
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_middle_of_a_long_prompt_is_hidden(
-    alice_client: Client, version: DatasetVersion, model: str
-) -> None:
+def test_the_middle_of_a_long_prompt_is_hidden(alice_client, version, model) -> None:
     page = ask(alice_client, version, model, row="2")
 
     assert "3,002 tokens" in shown(page)
@@ -147,19 +140,14 @@ def test_the_middle_of_a_long_prompt_is_hidden(
 
 @pytest.mark.usefixtures("patient")
 def test_a_row_beyond_the_bound_is_not_sent_to_the_engine(
-    alice_client: Client,
-    version: DatasetVersion,
-    model: str,
-    monkeypatch: pytest.MonkeyPatch,
+    alice_client, version, model, monkeypatch
 ) -> None:
     monkeypatch.setattr(token_preview, "MAX_ROW_CHARS", 1_000)
 
     assert "1,000" in shown(ask(alice_client, version, model, row="2"))
 
 
-def test_a_pending_preview_polls(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pending_preview_polls(alice_client, version, monkeypatch):
     def wait(**_: Any) -> dict[str, Any]:
         raise Busy("Loading.")
 
@@ -176,8 +164,8 @@ def test_a_pending_preview_polls(
 
 
 def test_long_pieces_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     # Loaded with the test that needs it: it takes seconds.
     from trainer.commands import preview as prompt_previews
 
@@ -191,16 +179,14 @@ def test_long_pieces_are_cut(
 
 
 def test_viewers_and_other_teams_start_no_tokenizer(
-    bob_client: Client, charlie_client: Client, version: DatasetVersion
-) -> None:
+    bob_client, charlie_client, version
+):
     assert "Viewers cannot" in bob_client.get(url(version)).text
     assert bob_client.post(url(version), {"model": "m"}).status_code == 403
     assert charlie_client.post(url(version), {"model": "m"}).status_code == 404
 
 
-def test_the_page_is_filled_in_from_its_address(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_the_page_is_filled_in_from_its_address(alice_client, version):
     page = alice_client.get(
         url(version), {"model": "org/m", "data.system_prompt": "Think <first>."}
     ).text
@@ -210,9 +196,7 @@ def test_the_page_is_filled_in_from_its_address(
 
 
 @pytest.mark.parametrize("tab", ["prompt", "statistics"])
-def test_the_model_of_the_newest_run_is_suggested(
-    alice_client: Client, version: DatasetVersion, team: Team, tab: str
-) -> None:
+def test_the_model_of_the_newest_run_is_suggested(alice_client, version, team, tab):
     for path in ("org/older", "org/newest"):
         Run.objects.filter(pk=make_run(team).pk).update(
             config={"model": {"path": path}}
@@ -223,9 +207,7 @@ def test_the_model_of_the_newest_run_is_suggested(
     assert 'name="model" value="org/newest"' in page
 
 
-def test_the_launch_form_uses_the_prompt_settings(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_the_launch_form_uses_the_prompt_settings(alice_client, version):
     page = alice_client.get(
         "/alpha/runs/new",
         {"dataset": version.pk, "model": "org/m", "data.prompt_template": "{prompt}!"},
@@ -237,7 +219,7 @@ def test_the_launch_form_uses_the_prompt_settings(
 
 @pytest.mark.usefixtures("patient")
 def test_the_launch_form_shows_what_its_own_settings_make(
-    alice_client: Client, version: DatasetVersion, model: str
+    alice_client, version, model
 ) -> None:
     form = {
         "dataset": version.pk,
@@ -253,9 +235,7 @@ def test_the_launch_form_shows_what_its_own_settings_make(
     assert "Add: 3 plus 4?" in text
 
 
-def test_the_launch_form_names_missing_fields(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_the_launch_form_names_missing_fields(alice_client, version):
     own = {"dataset": str(version.pk), "model_other": "org/m"}
     cases: list[tuple[dict[str, str], str]] = [
         ({"model_other": "org/m"}, "Choose a dataset"),
@@ -267,7 +247,7 @@ def test_the_launch_form_names_missing_fields(
 
 
 @pytest.fixture
-def sent(team: Team, alice: User) -> Upload:
+def sent(team, alice) -> Upload:
     rows = [
         {"question": "3 plus 4?", "hint": "Count.", "solution": "7"},
         {"question": "", "hint": "None.", "solution": "8"},
@@ -287,7 +267,7 @@ def ask_before(client: Client, upload: Upload, model: str, **form: Any) -> str:
 
 @pytest.mark.usefixtures("patient")
 def test_before_the_import_the_chosen_columns_are_rendered(
-    alice_client: Client, sent: Upload, model: str
+    alice_client, sent, model
 ) -> None:
     question = ask_before(alice_client, sent, model)
     hint = ask_before(
@@ -308,7 +288,7 @@ def test_before_the_import_the_chosen_columns_are_rendered(
 
 @pytest.mark.usefixtures("patient")
 def test_the_preview_before_an_import_shows_row_errors(
-    alice_client: Client, sent: Upload, model: str
+    alice_client, sent, model
 ) -> None:
     page = ask_before(alice_client, sent, model, row="1")
 
@@ -317,28 +297,24 @@ def test_the_preview_before_an_import_shows_row_errors(
     assert "preview-text" not in page
 
 
-def test_the_preview_before_an_import_needs_a_model(
-    alice_client: Client, sent: Upload
-) -> None:
+def test_the_preview_before_an_import_needs_a_model(alice_client, sent):
     assert "Choose a model" in ask_before(alice_client, sent, "")
 
 
-def test_the_preview_reports_a_missing_file(alice_client: Client, sent: Upload) -> None:
+def test_the_preview_reports_a_missing_file(alice_client, sent):
     sent.path.unlink()
 
     assert "is missing" in ask_before(alice_client, sent, "org/model")
 
 
-def test_the_mapping_page_has_a_preview_for_members(
-    alice_client: Client, bob_client: Client, sent: Upload
-) -> None:
+def test_the_mapping_page_has_a_preview_for_members(alice_client, bob_client, sent):
     address = f"/alpha/datasets/uploads/{sent.pk}"
 
     assert 'id="prompt-preview"' in alice_client.get(address).text
     assert 'id="prompt-preview"' not in bob_client.get(address).text
 
 
-def test_unknown_tokens_are_counted() -> None:
+def test_unknown_tokens_are_counted():
     # Loaded with the test that needs it: it takes seconds.
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -360,9 +336,7 @@ def test_unknown_tokens_are_counted() -> None:
     assert answer(ends_so, question)["num_unknown"] == 0
 
 
-def test_the_preview_counts_unknown_tokens(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_preview_counts_unknown_tokens(alice_client, version, monkeypatch):
     answer = {
         "pieces": [["3 plus ", False], ["<unk>", True]],
         "last_pieces": [],

@@ -58,7 +58,7 @@ RENDERED = [
 
 
 @pytest.mark.parametrize(("source", "prompt"), RENDERED)
-def test_a_template_renders_columns(source: str, prompt: str):
+def test_a_template_renders_columns(source, prompt):
     assert PromptTemplate(source).render(VALUES) == prompt
 
 
@@ -92,7 +92,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("source", REFUSED, ids=lambda text: text[:20])
-def test_a_template_that_could_grow_without_bound_is_refused(source: str):
+def test_a_template_that_could_grow_without_bound_is_refused(source):
     with pytest.raises(TemplateFault):
         PromptTemplate(source)
 
@@ -116,7 +116,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize("test", ["odd", "even", "divisibleby 2"])
-def test_a_templates_test_refuses_text_as_number(test: str):
+def test_a_templates_test_refuses_text_as_number(test):
     source = "{% for a in choices if a is " + test + " %}{{ a }}{% endfor %}"
     with pytest.raises(TemplateFault, match="divisibleby"):
         PromptTemplate(source).render(VALUES)
@@ -134,7 +134,7 @@ def test_numbers_are_tested_by_their_remainder():
 
 
 @pytest.mark.parametrize("source", FAILING)
-def test_a_template_that_cannot_be_filled_says_so(source: str):
+def test_a_template_that_cannot_be_filled_says_so(source):
     with pytest.raises(TemplateFault):
         PromptTemplate(source).render(VALUES)
 
@@ -169,7 +169,7 @@ GROWING = [
 
 
 @pytest.mark.parametrize("source", GROWING, ids=range(len(GROWING)))
-def test_a_value_that_grows_is_refused_before_it_is_large(source: str):
+def test_a_value_that_grows_is_refused_before_it_is_large(source):
     values = {"text": "a" * 10**6, "quote": '"'}
     tracemalloc.start()
 

@@ -50,7 +50,7 @@ CHAT = Row(
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return create(team, [*shares(45), CHAT])
 
 
@@ -89,7 +89,7 @@ def walk(client: Client, version: DatasetVersion, by: str, **query: Any) -> list
     return seen
 
 
-def test_rows_are_paged_by_their_number(alice_client: Client, version: DatasetVersion):
+def test_rows_are_paged_by_their_number(alice_client, version):
     pages = walk(alice_client, version, "Next")
 
     assert pages == [list(range(20)), list(range(20, 40)), list(range(40, 46))]
@@ -98,9 +98,7 @@ def test_rows_are_paged_by_their_number(alice_client: Client, version: DatasetVe
     assert walk(alice_client, version, "Previous", **links["Last"]) == pages[::-1]
 
 
-def test_an_invalid_page_start_is_ignored(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_invalid_page_start_is_ignored(alice_client, version):
     for start in ("99", "x", "-1", "9" * 30, "٣"):
         assert get_page(alice_client, version, **{"from": start}).rows
         assert get_page(alice_client, version, q="What", to=start).rows is not None
@@ -117,12 +115,7 @@ def test_an_invalid_page_start_is_ignored(
     ],
 )
 def test_search_pages_show_each_row_once_in_both_directions(
-    alice_client: Client,
-    version: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-    window: int,
-    query: dict[str, str],
-    sort: str,
+    alice_client, version, monkeypatch, window, query, sort
 ):
     monkeypatch.setattr(row_search, "FIRST_WINDOW", window)
     monkeypatch.setattr(row_search, "LARGEST_WINDOW", window)
@@ -139,7 +132,7 @@ def test_search_pages_show_each_row_once_in_both_directions(
     assert get_page(alice_client, version, **query).count.num_matching == len(found)
 
 
-def test_rows_are_searched_as_plain_text(alice_client: Client, version: DatasetVersion):
+def test_rows_are_searched_as_plain_text(alice_client, version):
     counts = {"44%": 1, "WHAT": 45, "%": 45, "_": 0, "88": 0, "\x00": 46, "'": 0}
     for text, count in counts.items():
         found = get_page(alice_client, version, q=text).count
@@ -148,7 +141,7 @@ def test_rows_are_searched_as_plain_text(alice_client: Client, version: DatasetV
         assert (found.num_matching, found.is_exact) == (count, True), text
 
 
-def test_the_search_reads_chat_messages(alice_client: Client, version: DatasetVersion):
+def test_the_search_reads_chat_messages(alice_client, version):
     for text in ('say "É"', "\nand", "5 \\ 7", "be brief"):
         assert positions(get_page(alice_client, version, q=text)) == [45], text
     for text in ("role", "system", "content"):
@@ -176,9 +169,7 @@ SEVERAL = [
 ]
 
 
-def test_several_answers_and_calls_of_tools_are_searched_and_sorted(
-    alice_client: Client, team: Team
-):
+def test_several_answers_and_calls_of_tools_are_searched_and_sorted(alice_client, team):
     version = create(team, SEVERAL)
 
     for query, wanted in (
@@ -202,7 +193,7 @@ def test_several_answers_and_calls_of_tools_are_searched_and_sorted(
         assert positions(page) == wanted, query
 
 
-def test_only_a_path_into_a_column_may_be_asked_for(alice_client: Client, team: Team):
+def test_only_a_path_into_a_column_may_be_asked_for(alice_client, team):
     version = create(team, SEVERAL)
     url = f"/alpha/datasets/{version.dataset_id}/"
 
@@ -214,7 +205,7 @@ def test_only_a_path_into_a_column_may_be_asked_for(alice_client: Client, team: 
     assert ("i.of", "i.of") in named.context["form"].fields["column"].choices
 
 
-def test_a_page_of_rows_shows_each_answer_and_call(alice_client: Client, team: Team):
+def test_a_page_of_rows_shows_each_answer_and_call(alice_client, team):
     version = create(team, SEVERAL)
 
     page = alice_client.get(f"/alpha/datasets/{version.dataset_id}/").content.decode()
@@ -225,7 +216,7 @@ def test_a_page_of_rows_shows_each_answer_and_call(alice_client: Client, team: T
     assert "None" not in re.sub(r"(?s)<script.*?</script>", "", page)
 
 
-def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
+def test_filters_narrow_the_rows(alice_client, version):
     for query, wanted in (
         ({"answer": "no"}, [8, 17, 26, 35, 44]),
         ({"answer": "no", "q": "8%"}, [8]),
@@ -239,7 +230,7 @@ def test_filters_narrow_the_rows(alice_client: Client, version: DatasetVersion):
         assert positions(get_page(alice_client, version, **query)) == wanted, query
 
 
-def test_invalid_filters_are_errors(alice_client: Client, version: DatasetVersion):
+def test_invalid_filters_are_errors(alice_client, version):
     url = f"/alpha/datasets/{version.dataset_id}/"
     filters = {"min_chars": "9", "max_chars": "3", "column": "x", "sort": "x"}
 
@@ -249,7 +240,7 @@ def test_invalid_filters_are_errors(alice_client: Client, version: DatasetVersio
     assert len(answer.context["page"].rows) == 20
 
 
-def test_rows_are_sorted(alice_client: Client, version: DatasetVersion):
+def test_rows_are_sorted(alice_client, version):
     def first(sort: str) -> list[int]:
         return positions(get_page(alice_client, version, sort=sort))[:3]
 
@@ -263,7 +254,7 @@ def test_rows_are_sorted(alice_client: Client, version: DatasetVersion):
 
 
 def test_many_rows_are_sorted_in_the_background_once(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+    alice_client, version, monkeypatch
 ):
     sorted_at_once = positions(get_page(alice_client, version, sort="-prompt_length"))
     monkeypatch.setattr(row_search, "MAX_SORTED_AT_ONCE", 10)
@@ -285,9 +276,7 @@ def test_many_rows_are_sorted_in_the_background_once(
     assert not set(positions(page_2)) & set(positions(after))
 
 
-def test_a_long_search_shows_its_progress(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_long_search_shows_its_progress(alice_client, version, monkeypatch):
     monkeypatch.setattr(row_search, "FIRST_WINDOW", 10)
     monkeypatch.setattr("dashboard.datasets.row_pages.SEARCH_SECONDS", 1e-9)
     monkeypatch.setattr("dashboard.datasets.row_pages.COUNT_SECONDS", 1e-9)
@@ -309,7 +298,7 @@ def test_a_long_search_shows_its_progress(
     assert further.context["page"].num_shown == 11
 
 
-def test_a_row_is_found_by_its_number(alice_client: Client, version: DatasetVersion):
+def test_a_row_is_found_by_its_number(alice_client, version):
     page = get_page(alice_client, version, row="41")
 
     assert positions(page) == list(range(40, 46))
@@ -317,9 +306,7 @@ def test_a_row_is_found_by_its_number(alice_client: Client, version: DatasetVers
     assert get_page(alice_client, version, row=" 4,5".strip()).chosen == 45
 
 
-def test_an_unknown_row_number_is_an_error(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_unknown_row_number_is_an_error(alice_client, version):
     for row in ("46", "-1", "x", "9" * 40, "1e3"):
         page = get_page(alice_client, version, row=row)
 
@@ -328,7 +315,7 @@ def test_an_unknown_row_number_is_an_error(
 
 
 def test_a_page_takes_the_same_queries_for_any_filter(
-    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+    alice_client, version, django_assert_max_num_queries
 ):
     # Session, user, memberships, team, dataset, versions, runs of two kinds; then rows
     # to show, their texts, and the count of a filter.
@@ -337,7 +324,7 @@ def test_a_page_takes_the_same_queries_for_any_filter(
             get_page(alice_client, version, **query)
 
 
-def test_extra_columns_keep_the_order_of_the_file(team: Team):
+def test_extra_columns_keep_the_order_of_the_file(team):
     rows = [Row(prompt="a", columns={"customer": 1, "number": 2, "b": 3, "a": 4})]
     version = create_dataset_version(
         team=team,
@@ -354,7 +341,7 @@ def test_extra_columns_keep_the_order_of_the_file(team: Team):
     assert list(row.ordered_columns) == ["customer", "number", "a", "b"]
 
 
-def test_an_open_row_stays_in_its_view(alice_client: Client, version: DatasetVersion):
+def test_an_open_row_stays_in_its_view(alice_client, version):
     for query, first, chosen in (
         ({"row": "41"}, 40, 41),
         ({"row": "41", "from": "30"}, 30, 41),
@@ -367,7 +354,7 @@ def test_an_open_row_stays_in_its_view(alice_client: Client, version: DatasetVer
 
 
 def test_a_row_is_opened_alone_for_the_drawer(
-    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+    alice_client, version, django_assert_max_num_queries
 ):
     url = f"/alpha/datasets/{version.dataset_id}/"
     headers = {"hx-request": "true", "hx-target": "row-drawer"}
@@ -382,9 +369,7 @@ def test_a_row_is_opened_alone_for_the_drawer(
     assert alice_client.get(url, {"row": "46"}, headers=headers).status_code == 200
 
 
-def test_each_chip_leads_to_the_view_without_its_filter(
-    alice_client: Client, version: DatasetVersion
-):
+def test_each_chip_leads_to_the_view_without_its_filter(alice_client, version):
     view = {"q": "a", "answer": "yes", "column": "i", "value": "7", "sort": "-answer"}
     url = f"/alpha/datasets/{version.dataset_id}/"
 

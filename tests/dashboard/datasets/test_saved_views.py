@@ -39,14 +39,14 @@ MAPPING = {"prompt": "q", "answer": "a", "columns": ["level", "x"]}
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team) -> DatasetVersion:
+def version(shared_team) -> DatasetVersion:
     return create_dataset_version(
         team=shared_team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
     )
 
 
 @pytest.fixture
-def left_to_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def left_to_a_worker(monkeypatch) -> None:
     monkeypatch.setattr("dashboard.datasets.row_filters.MAX_ROWS_OF_PAGE", 0)
     monkeypatch.setattr(selections, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(row_storage, "COPIED_AT_ONCE", 5)
@@ -87,11 +87,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("by_worker", [False, True])
 def test_exactly_the_matching_rows_are_saved_in_their_order(
-    alice_client: Client,
-    version: DatasetVersion,
-    by_worker: bool,
-    request: pytest.FixtureRequest,
-    tmp_path: Any,
+    alice_client, version, by_worker, request, tmp_path
 ):
     if by_worker:
         request.getfixturevalue("left_to_a_worker")
@@ -110,9 +106,7 @@ def test_exactly_the_matching_rows_are_saved_in_their_order(
         write_rows(made(name), tmp_path / f"{made(name).pk}.jsonl")
 
 
-def test_a_sorted_view_is_saved_in_its_order(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_sorted_view_is_saved_in_its_order(alice_client, version):
     save(alice_client, version, "answer=yes&sort=-answer")
 
     answers = [row.answer for row in rows_of(made())]
@@ -120,16 +114,14 @@ def test_a_sorted_view_is_saved_in_its_order(
     assert len(answers) == 34
 
 
-def test_the_same_rows_have_the_hash_that_an_import_gives_them(
-    alice_client: Client, version: DatasetVersion
-):
+def test_the_same_rows_have_the_hash_that_an_import_gives_them(alice_client, version):
     save(alice_client, version, "")
 
     assert made().content_sha256 == version.content_sha256
 
 
 def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
-    alice_client: Client, version: DatasetVersion
+    alice_client, version
 ):
     answer = alice_client.get(address(version, "answer=no"))
 
@@ -137,9 +129,7 @@ def test_before_it_is_saved_the_page_says_how_many_rows_there_are(
     assert "7 of 41 rows" in words(answer)
 
 
-def test_a_long_count_continues_on_the_page(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_long_count_continues_on_the_page(alice_client, version, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.row_search.FIRST_WINDOW", 16)
     monkeypatch.setattr("dashboard.datasets.row_search.LARGEST_WINDOW", 16)
     monkeypatch.setattr("dashboard.pages.dataset_making.COUNT_SECONDS", 0)
@@ -156,9 +146,7 @@ def test_a_long_count_continues_on_the_page(
     assert texts[2].startswith("7 of 41")
 
 
-def test_a_saved_view_links_to_its_source(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_saved_view_links_to_its_source(alice_client, version):
     save(alice_client, version, "answer=no&sort=prompt_length")
 
     assert made().source["parent_sha256"] == version.content_sha256
@@ -169,7 +157,7 @@ def test_a_saved_view_links_to_its_source(
     assert f'href="/alpha/datasets/{link}#rows"' in page.content.decode()
 
 
-def test_a_deleted_source_is_still_named(alice_client: Client, version: DatasetVersion):
+def test_a_deleted_source_is_still_named(alice_client, version):
     save(alice_client, version, "answer=no")
     trash_dataset(version.dataset, None)
     delete_dataset(version.dataset, None)
@@ -179,9 +167,7 @@ def test_a_deleted_source_is_still_named(alice_client: Client, version: DatasetV
     assert made().source_text in words(page)
 
 
-def test_rows_become_the_next_version_of_a_dataset(
-    alice_client: Client, version: DatasetVersion
-):
+def test_rows_become_the_next_version_of_a_dataset(alice_client, version):
     target = str(version.dataset_id)
 
     answer = save(alice_client, version, "answer=no", target=target, name="")
@@ -194,9 +180,7 @@ def test_rows_become_the_next_version_of_a_dataset(
     assert version.dataset.versions.count() == 2
 
 
-def test_an_invalid_selection_stores_nothing(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_invalid_selection_stores_nothing(alice_client, version):
     for query, changes, field in (
         ("", {"name": ""}, "name"),
         ("", {"name": "Sums"}, "name"),
@@ -211,14 +195,12 @@ def test_an_invalid_selection_stores_nothing(
     assert Dataset.objects.count() == 1
 
 
-def test_an_invalid_view_is_not_saved(alice_client: Client, version: DatasetVersion):
+def test_an_invalid_view_is_not_saved(alice_client, version):
     assert save(alice_client, version, "column=nope&value=1").status_code == 404
     assert save(alice_client, version, "min_chars=9&max_chars=1").status_code == 404
 
 
-def test_a_form_sent_twice_makes_one_dataset(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_form_sent_twice_makes_one_dataset(alice_client, version):
     key = uuid4()
 
     first = save(alice_client, version, "answer=no", key=key)
@@ -231,9 +213,7 @@ def test_a_form_sent_twice_makes_one_dataset(
     assert other.url != first.url, "deleted back to, and changed"
 
 
-def test_a_failed_selection_can_be_sent_again(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_selection_can_be_sent_again(alice_client, version, monkeypatch):
     def refuse(_num_bytes: int, *, purpose: str) -> None:
         raise ValueError(f"disk full: {purpose}")
 
@@ -250,9 +230,7 @@ def test_a_failed_selection_can_be_sent_again(
 
 
 @pytest.mark.usefixtures("left_to_a_worker")
-def test_a_selection_is_stopped_and_retried(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_selection_is_stopped_and_retried(alice_client, version):
     page = save(alice_client, version, "answer=yes").url
     job = ImportJob.objects.get()
     claim = take()
@@ -280,9 +258,7 @@ def test_a_selection_is_stopped_and_retried(
 
 
 @pytest.mark.usefixtures("left_to_a_worker")
-def test_a_selection_reports_its_progress(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_selection_reports_its_progress(alice_client, version):
     page = save(alice_client, version, "kind=chat").url
     claim = take()
     seen: list[int] = []
@@ -301,9 +277,7 @@ def test_a_selection_reports_its_progress(
 
 @pytest.mark.usefixtures("left_to_a_worker")
 @pytest.mark.parametrize("deleted", ["parent", "target"])
-def test_a_deleted_source_or_target_fails_the_job(
-    alice_client: Client, version: DatasetVersion, team: Team, deleted: str
-):
+def test_a_deleted_source_or_target_fails_the_job(alice_client, version, team, deleted):
     target = create_dataset_version(
         team=team, name="T", rows=ROWS[:1], mapping=MAPPING, source={}, user=None
     )
@@ -319,7 +293,7 @@ def test_a_deleted_source_or_target_fails_the_job(
     assert DatasetVersion.objects.filter(dataset=target.dataset).count() == 1
 
 
-def test_rows_missing_from_the_database_are_an_error(version: DatasetVersion):
+def test_rows_missing_from_the_database_are_an_error(version):
     version.rows.filter(position=3).delete()
 
     with pytest.raises(UserError) as missing:
@@ -327,7 +301,7 @@ def test_rows_missing_from_the_database_are_an_error(version: DatasetVersion):
     assert missing.value.code == "datasets.rows_missing"
 
 
-def test_memory_does_not_grow_with_the_rows(team: Team):
+def test_memory_does_not_grow_with_the_rows(team):
     text = "x" * 8_000
     peaks = []
     for num_rows in (250, 1_000):
@@ -357,9 +331,7 @@ def test_memory_does_not_grow_with_the_rows(team: Team):
     assert peaks[1] < peaks[0] + 1_000_000
 
 
-def test_a_viewer_sees_rows_but_does_not_save(
-    alice_client: Client, bob_client: Client, version: DatasetVersion
-):
+def test_a_viewer_sees_rows_but_does_not_save(alice_client, bob_client, version):
     assert save(bob_client, version).status_code == 403
     assert "data-busy-text" not in bob_client.get(address(version)).text
     rows = f"/alpha/datasets/{version.dataset_id}/?answer=no"
@@ -367,9 +339,7 @@ def test_a_viewer_sees_rows_but_does_not_save(
     assert "Save as dataset" in alice_client.get(rows).content.decode()
 
 
-def test_rows_go_to_the_own_team_only(
-    alice_client: Client, charlie_client: Client, version: DatasetVersion
-):
+def test_rows_go_to_the_own_team_only(alice_client, charlie_client, version):
     other = Team.objects.get(slug="other")
     theirs = Dataset.objects.create(team=other, name="Theirs")
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -28,7 +27,7 @@ ROWS = [
 ]
 
 
-def test_a_dataset_is_split_checked_trashed_and_restored(team: Team, page: Page):
+def test_a_dataset_is_split_checked_trashed_and_restored(team, page):
     version = create_dataset_version(
         team=team,
         name="Sums",

@@ -7,7 +7,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.datasets import row_filters
 from dashboard.datasets.analysis.statistics import normalized, prompt_text
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
@@ -30,7 +30,7 @@ SHARE = {"by": "share", "share": 20.0, "seed": 5}
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team) -> DatasetVersion:
+def version(shared_team) -> DatasetVersion:
     mapping = {"prompt": "q", "answer": "a", "columns": ["level", "i"]}
     return create_dataset_version(
         team=shared_team, name="Sums", rows=ROWS, mapping=mapping, source={}, user=None
@@ -47,9 +47,7 @@ def rows_of(version: DatasetVersion | None) -> list[Row]:
     return [row.as_row() for row in version.rows.order_by("position")]
 
 
-def test_each_row_is_in_one_half_and_in_its_order(
-    version: DatasetVersion, alice: User, tmp_path: Any
-):
+def test_each_row_is_in_one_half_and_in_its_order(version, alice, tmp_path):
     made = split(version, alice)
 
     train, held_out = rows_of(made.train), rows_of(made.eval)
@@ -62,9 +60,7 @@ def test_each_row_is_in_one_half_and_in_its_order(
     write_rows(made.eval, tmp_path / "rows.jsonl")  # which compares the hash
 
 
-def test_prompts_of_the_same_words_are_in_the_same_half(
-    version: DatasetVersion, alice: User
-):
+def test_prompts_of_the_same_words_are_in_the_same_half(version, alice):
     made = split(version, alice)
 
     train, held_out = (
@@ -74,7 +70,7 @@ def test_prompts_of_the_same_words_are_in_the_same_half(
     assert not train & held_out
 
 
-def test_a_split_depends_on_its_seed(version: DatasetVersion, alice: User):
+def test_a_split_depends_on_its_seed(version, alice):
     one = split(version, alice)
     same = split(version, alice, train_name="b", eval_name="c")
     other = split(
@@ -95,16 +91,12 @@ def test_a_split_matches_a_hand_computed_case():
 
 
 @given(st.text(), st.integers(0, 9), st.floats(1, 50), st.floats(0, 49))
-def test_a_larger_share_holds_out_what_a_smaller_one_does(
-    prompt: str, seed: int, share: float, more: float
-):
+def test_a_larger_share_holds_out_what_a_smaller_one_does(prompt, seed, share, more):
     if is_held_out(prompt, share=share, seed=seed):
         assert is_held_out(prompt, share=share + more, seed=seed)
 
 
-def test_by_a_columns_value_exactly_those_rows_are_held_out(
-    version: DatasetVersion, alice: User
-):
+def test_by_a_columns_value_exactly_those_rows_are_held_out(version, alice):
     made = split(version, alice, rule={"by": "column", "column": "level", "value": "1"})
 
     wanted = [row for row in ROWS if str(row.columns["level"]) == "1"]
@@ -112,15 +104,13 @@ def test_by_a_columns_value_exactly_those_rows_are_held_out(
     assert made.result == {"train": len(ROWS) - len(wanted), "eval": len(wanted)}
 
 
-def test_a_missing_value_equals_the_empty_one(version: DatasetVersion, alice: User):
+def test_a_missing_value_equals_the_empty_one(version, alice):
     made = split(version, alice, rule={"by": "column", "column": "i", "value": ""})
 
     assert rows_of(made.eval) == [row for row in ROWS if "i" not in row.columns]
 
 
-def test_a_half_links_to_its_source(
-    alice_client: Client, version: DatasetVersion, alice: User
-):
+def test_a_half_links_to_its_source(alice_client, version, alice):
     made = split(version, alice)
 
     assert made.eval
@@ -147,7 +137,7 @@ def post(client: Client, version: DatasetVersion, **changes: Any) -> Any:
     return client.post(f"/alpha/datasets/{version.dataset_id}/split", form)
 
 
-def test_the_form_makes_two_datasets(alice_client: Client, version: DatasetVersion):
+def test_the_form_makes_two_datasets(alice_client, version):
     answer = post(alice_client, version)
 
     assert answer.status_code == 302
@@ -157,7 +147,7 @@ def test_the_form_makes_two_datasets(alice_client: Client, version: DatasetVersi
     assert set(Dataset.objects.values_list("name", flat=True)) == {"Sums", "A", "B"}
 
 
-def test_an_invalid_split_stores_nothing(alice_client: Client, version: DatasetVersion):
+def test_an_invalid_split_stores_nothing(alice_client, version):
     for changes, field in (
         ({"share": "0"}, "share"),
         ({"share": "nan"}, "share"),
@@ -178,9 +168,7 @@ def test_an_invalid_split_stores_nothing(alice_client: Client, version: DatasetV
 
 
 @pytest.mark.parametrize("by", ["column", ""])
-def test_rows_without_columns_are_split_by_share_alone(
-    alice_client: Client, team: Team, by: str
-):
+def test_rows_without_columns_are_split_by_share_alone(alice_client, team, by):
     bare = create_dataset_version(
         team=team,
         name="Bare",
@@ -196,9 +184,7 @@ def test_rows_without_columns_are_split_by_share_alone(
     assert not VersionSplit.objects.exists()
 
 
-def test_a_taken_name_makes_neither_half(
-    version: DatasetVersion, alice: User, team: Team
-):
+def test_a_taken_name_makes_neither_half(version, alice, team):
     Dataset.objects.create(team=team, name="Sums eval")
 
     made = split(version, alice)
@@ -208,10 +194,7 @@ def test_a_taken_name_makes_neither_half(
 
 
 def test_a_large_version_is_left_to_a_worker_and_made_once(
-    alice_client: Client,
-    version: DatasetVersion,
-    alice: User,
-    monkeypatch: pytest.MonkeyPatch,
+    alice_client, version, alice, monkeypatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(row_filters, "ROWS_AT_ONCE", 7)
@@ -229,9 +212,7 @@ def test_a_large_version_is_left_to_a_worker_and_made_once(
     assert not alice_client.get(url).context["is_working"]
 
 
-def test_rows_missing_from_the_database_are_an_error(
-    version: DatasetVersion, alice: User
-):
+def test_rows_missing_from_the_database_are_an_error(version, alice):
     version.rows.filter(position=3).delete()
 
     made = split(version, alice)

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets import token_preview, tokenizer_pool
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -34,7 +32,7 @@ QUESTION = {
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenizerPool]:
+def pool(monkeypatch) -> Iterator[TokenizerPool]:
     monkeypatch.setattr(tokenizer_pool, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(tokenizer_pool, "ABANDONED_SECONDS", 3_600.0)
     pool = TokenizerPool()
@@ -55,7 +53,7 @@ def answer(
     return pool.ask(team_id=1, model=str(model), question=QUESTION)
 
 
-def test_tokenizer_processes_are_limited_and_not_shared(pool: TokenizerPool) -> None:
+def test_tokenizer_processes_are_limited_and_not_shared(pool):
     for team_id in (1, 2, 3):
         load(pool, team_id, "/a")
 
@@ -64,7 +62,7 @@ def test_tokenizer_processes_are_limited_and_not_shared(pool: TokenizerPool) -> 
         pool.ask(team_id=4, model="/a", question=QUESTION)
 
 
-def test_a_team_has_two_at_most(pool: TokenizerPool) -> None:
+def test_a_team_has_two_at_most(pool):
     load(pool, 1, "/a")
     load(pool, 1, "/b")
 
@@ -72,9 +70,7 @@ def test_a_team_has_two_at_most(pool: TokenizerPool) -> None:
         pool.ask(team_id=1, model="/c", question=QUESTION)
 
 
-def test_the_process_unused_for_longest_ends_for_another_team(
-    pool: TokenizerPool,
-) -> None:
+def test_the_process_unused_for_longest_ends_for_another_team(pool):
     for team_id in (1, 2, 3):
         load(pool, team_id, "/a")
     pool.processes[1, "/a"].has_answered = pool.processes[2, "/a"].has_answered = True
@@ -87,9 +83,7 @@ def test_the_process_unused_for_longest_ends_for_another_team(
     assert not ended.is_alive()
 
 
-def test_a_process_without_a_waiting_page_ends_for_another_team(
-    pool: TokenizerPool,
-) -> None:
+def test_a_process_without_a_waiting_page_ends_for_another_team(pool):
     for team_id in (1, 2, 3):
         load(pool, team_id, "/a")
     pool.processes[2, "/a"].asked_at -= 10_000
@@ -99,7 +93,7 @@ def test_a_process_without_a_waiting_page_ends_for_another_team(
     assert sorted(pool.processes) == [(1, "/a"), (3, "/a"), (4, "/a")]
 
 
-def test_a_process_that_is_rendering_does_not_end(pool: TokenizerPool) -> None:
+def test_a_process_that_is_rendering_does_not_end(pool):
     load(pool, 1, "/a")
     process = pool.processes[1, "/a"]
 
@@ -109,9 +103,7 @@ def test_a_process_that_is_rendering_does_not_end(pool: TokenizerPool) -> None:
     assert process.child.is_alive()
 
 
-def test_a_tokenizer_that_loads_for_too_long_ends(
-    pool: TokenizerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_that_loads_for_too_long_ends(pool, monkeypatch):
     load(pool, 1, "/a")
     monkeypatch.setattr(tokenizer_pool, "LOAD_SECONDS", 0.0)
 
@@ -122,9 +114,7 @@ def test_a_tokenizer_that_loads_for_too_long_ends(
 
 
 @pytest.mark.slow  # a process of its own
-def test_a_failed_process_is_replaced(
-    pool: TokenizerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_process_is_replaced(pool, tmp_path, monkeypatch):
     problem = answer(pool, tmp_path, monkeypatch)["problem"]
     save_chat_model(tmp_path)
 
@@ -133,9 +123,7 @@ def test_a_failed_process_is_replaced(
 
 
 @pytest.mark.slow  # a process of its own
-def test_a_template_does_not_get_all_memory(
-    pool: TokenizerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_does_not_get_all_memory(pool, tmp_path, monkeypatch):
     save_chat_model(tmp_path / "model", template="{{ 'a' * 9000000000 }}")
 
     reply = answer(pool, tmp_path / "model", monkeypatch)
@@ -144,9 +132,7 @@ def test_a_template_does_not_get_all_memory(
 
 
 @pytest.mark.slow  # a process of its own
-def test_a_rendering_times_out(
-    pool: TokenizerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rendering_times_out(pool, tmp_path, monkeypatch):
     save_chat_model(tmp_path / "model")
     monkeypatch.setattr(tokenizer_pool, "RENDER_SECONDS", 0.0)
 
@@ -154,11 +140,8 @@ def test_a_rendering_times_out(
 
 
 def test_a_waiting_page_shows_the_reason_and_polls(
-    alice_client: Client,
-    team: Team,
-    pool: TokenizerPool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    alice_client, team, pool, monkeypatch
+):
     rows = [Row(prompt="3 plus 4?")]
     version = create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
@@ -175,7 +158,7 @@ def test_a_waiting_page_shows_the_reason_and_polls(
 
 
 @pytest.mark.slow  # a process of its own
-def test_an_idle_process_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_process_ends(tmp_path, monkeypatch):
     """In a copy of this process, which has the libraries loaded."""
     from trainer.commands import preview
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
 from dashboard.jobs.queue import notify_workers
 from tests.browser.accessibility import findings_in_each_view
@@ -30,7 +29,7 @@ window.setTimeout = (call, ms, ...given) => after(call, ms / 10, ...given);
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "sums.jsonl"
     path.write_text(ROWS)
     return path
@@ -64,7 +63,7 @@ class Line:
             route.continue_()
 
 
-def test_an_interrupted_upload_resumes(team: Team, alice: User, page: Page, file: Path):
+def test_an_interrupted_upload_resumes(team, alice, page, file):
     page.add_init_script(QUICK_TIMERS)
     line = Line(page, breaks_at=(2_000, 6_000))
     page.goto("/alpha/datasets/upload")
@@ -87,9 +86,7 @@ def test_an_interrupted_upload_resumes(team: Team, alice: User, page: Page, file
 
 
 @pytest.mark.slow
-def test_an_interrupted_upload_is_accessible(
-    team: Team, alice: User, page: Page, file: Path
-):
+def test_an_interrupted_upload_is_accessible(team, alice, page, file):
     Line(page, breaks_at=(2_000,))
     choose(page, file)
     expect(page.locator("[data-trouble]")).to_contain_text("Retrying")
@@ -103,9 +100,7 @@ def test_an_interrupted_upload_is_accessible(
 
 
 @pytest.mark.slow
-def test_an_upload_is_cancelled_and_started_again(
-    team: Team, alice: User, page: Page, file: Path
-):
+def test_an_upload_is_cancelled_and_started_again(team, alice, page, file):
     page.route(PARTS, lambda route: None)  # the first part never arrives
     choose(page, file)
     cancel = page.get_by_role("button", name="Cancel")
@@ -122,9 +117,7 @@ def test_an_upload_is_cancelled_and_started_again(
 
 
 @pytest.mark.slow
-def test_an_upload_error_of_the_server_is_shown(
-    team: Team, alice: User, page: Page, file: Path
-):
+def test_an_upload_error_of_the_server_is_shown(team, alice, page, file):
     page.route(
         PARTS,
         lambda route: route.fulfill(status=507, json={"error": "disk is full"}),
@@ -136,7 +129,7 @@ def test_an_upload_error_of_the_server_is_shown(
 
 
 @pytest.mark.slow
-def test_pasted_rows_lead_to_the_mapping(team: Team, alice: User, page: Page):
+def test_pasted_rows_lead_to_the_mapping(team, alice, page):
     page.goto("/alpha/datasets/upload?from=paste")
     page.get_by_label("Rows").fill("question\tanswer\n1 + 1?\t2\n")
 
@@ -147,9 +140,7 @@ def test_pasted_rows_lead_to_the_mapping(team: Team, alice: User, page: Page):
 
 
 @pytest.fixture
-def start_default_worker(
-    app_environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[[], Worker]]:
+def start_default_worker(app_environment, tmp_path) -> Iterator[Callable[[], Worker]]:
     workers: list[Worker] = []
 
     def start() -> Worker:
@@ -165,10 +156,7 @@ def start_default_worker(
 
 @pytest.mark.slow
 def test_an_import_is_watched_until_its_version_is_there(
-    team: Team,
-    alice: User,
-    page: Page,
-    start_default_worker: Callable[[], Worker],
+    team, alice, page, start_default_worker
 ):
     """The worker is started once the page has said that none runs."""
     rows = ROWS * 200

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role, User
 from dashboard.datasets.imports import purge_uploads
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.datasets.models import DatasetRow, Upload
@@ -39,7 +39,7 @@ def finish(client: Client, upload_id: int) -> Any:
     return client.post("/alpha/datasets/upload", {"upload": upload_id})
 
 
-def test_parts_become_a_dataset(alice_client: Client):
+def test_parts_become_a_dataset(alice_client):
     body = begin(alice_client).json()
     assert (body["received"], body["is_whole"]) == (0, False)
 
@@ -54,7 +54,7 @@ def test_parts_become_a_dataset(alice_client: Client):
     assert DatasetRow.objects.count() == 2
 
 
-def test_an_upload_of_the_same_file_resumes(alice_client: Client):
+def test_an_upload_of_the_same_file_resumes(alice_client):
     first = begin(alice_client).json()
     send(alice_client, first["id"], 0, CONTENT[:30])
 
@@ -63,7 +63,7 @@ def test_an_upload_of_the_same_file_resumes(alice_client: Client):
     assert (again["id"], again["received"]) == (first["id"], 30)
 
 
-def test_a_different_file_starts_a_new_upload(alice_client: Client):
+def test_a_different_file_starts_a_new_upload(alice_client):
     changes = (
         {"filename": "other.jsonl"},
         {"num_bytes": len(CONTENT) + 1},
@@ -74,7 +74,7 @@ def test_a_different_file_starts_a_new_upload(alice_client: Client):
     assert len(set(begun)) == 4
 
 
-def test_uploads_of_two_users_are_separate(alice_client: Client, team: Team):
+def test_uploads_of_two_users_are_separate(alice_client, team):
     dora = User.objects.create_user("dora")
     Membership.objects.create(team=team, user=dora, role=Role.MEMBER)
     client = Client()
@@ -85,7 +85,7 @@ def test_uploads_of_two_users_are_separate(alice_client: Client, team: Team):
     assert send(client, first["id"], 0, CONTENT).status_code == 404
 
 
-def test_a_part_at_a_wrong_offset_gets_the_right_one(alice_client: Client):
+def test_a_part_at_a_wrong_offset_gets_the_right_one(alice_client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
 
@@ -99,7 +99,7 @@ def test_a_part_at_a_wrong_offset_gets_the_right_one(alice_client: Client):
     assert body["received"] == 30
 
 
-def test_an_invalid_part_is_refused(alice_client: Client):
+def test_an_invalid_part_is_refused(alice_client):
     upload_id = begin(alice_client).json()["id"]
 
     for offset, part in (
@@ -114,7 +114,7 @@ def test_an_invalid_part_is_refused(alice_client: Client):
     assert Upload.objects.get().num_received == 0
 
 
-def test_a_part_has_a_largest_size(alice_client: Client):
+def test_a_part_has_a_largest_size(alice_client):
     upload_id = begin(alice_client, num_bytes=PART_BYTES + 1).json()["id"]
 
     answer = send(alice_client, upload_id, 0, b"x" * (PART_BYTES + 1))
@@ -122,7 +122,7 @@ def test_a_part_has_a_largest_size(alice_client: Client):
     assert answer.status_code == 422
 
 
-def test_an_invalid_upload_is_refused(alice_client: Client):
+def test_an_invalid_upload_is_refused(alice_client):
     for change, code in (
         ({"num_bytes": 0}, "datasets.file_empty"),
         ({"num_bytes": MAX_UPLOAD_BYTES + 1}, "datasets.file_too_large"),
@@ -138,9 +138,7 @@ def test_an_invalid_upload_is_refused(alice_client: Client):
     assert Upload.objects.count() == 0
 
 
-def test_a_full_disk_refuses_an_upload_at_its_start(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_refuses_an_upload_at_its_start(alice_client, monkeypatch):
     upload_id = begin(alice_client).json()["id"]
     monkeypatch.setattr("dashboard.datasets.limits.RESERVED_BYTES", 2**60)
 
@@ -154,9 +152,7 @@ def test_a_full_disk_refuses_an_upload_at_its_start(
     assert form.context["paste"].has_error("rows", "disk_full")
 
 
-def test_a_team_has_a_maximum_size_of_uploads(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_team_has_a_maximum_size_of_uploads(alice_client, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.uploads.MAX_TEAM_BYTES", 2 * len(CONTENT))
     begin(alice_client)
     begin(alice_client, filename="b")
@@ -168,16 +164,14 @@ def test_a_team_has_a_maximum_size_of_uploads(
     assert begin(alice_client).status_code == 200, "what was begun may go on"
 
 
-def test_a_team_has_a_maximum_number_of_uploads(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_team_has_a_maximum_number_of_uploads(alice_client, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.uploads.MAX_TEAM_UPLOADS", 1)
     begin(alice_client)
 
     assert begin(alice_client, filename="c").status_code == 422
 
 
-def test_an_incomplete_upload_cannot_be_mapped(alice_client: Client):
+def test_an_incomplete_upload_cannot_be_mapped(alice_client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
 
@@ -193,7 +187,7 @@ def test_an_incomplete_upload_cannot_be_mapped(alice_client: Client):
     assert Upload.objects.count() == 1
 
 
-def test_an_unfinished_upload_is_listed_and_can_be_discarded(alice_client: Client):
+def test_an_unfinished_upload_is_listed_and_can_be_discarded(alice_client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
 
@@ -206,7 +200,7 @@ def test_an_unfinished_upload_is_listed_and_can_be_discarded(alice_client: Clien
     assert not path.exists()
 
 
-def test_an_unfinished_upload_is_deleted_after_a_week(alice_client: Client):
+def test_an_unfinished_upload_is_deleted_after_a_week(alice_client):
     upload_id = begin(alice_client).json()["id"]
     send(alice_client, upload_id, 0, CONTENT[:30])
     path = Upload.objects.get().path
@@ -218,7 +212,7 @@ def test_an_unfinished_upload_is_deleted_after_a_week(alice_client: Client):
     assert not path.exists()
 
 
-def test_an_unsupported_file_in_parts_is_refused_and_deleted(alice_client: Client):
+def test_an_unsupported_file_in_parts_is_refused_and_deleted(alice_client):
     zipped = b"PK\x03\x04" + b"x" * 20
     upload_id = begin(alice_client, num_bytes=len(zipped)).json()["id"]
     send(alice_client, upload_id, 0, zipped)
@@ -230,7 +224,7 @@ def test_an_unsupported_file_in_parts_is_refused_and_deleted(alice_client: Clien
     assert Upload.objects.count() == 0
 
 
-def test_a_file_without_a_valid_row_shows_its_errors(alice_client: Client):
+def test_a_file_without_a_valid_row_shows_its_errors(alice_client):
     bad = b"{not json}\n"
     upload_id = begin(alice_client, num_bytes=len(bad)).json()["id"]
     send(alice_client, upload_id, 0, bad)
@@ -242,7 +236,7 @@ def test_a_file_without_a_valid_row_shows_its_errors(alice_client: Client):
     assert Upload.objects.count() == 0
 
 
-def test_it_becomes_a_version_of_the_dataset_it_was_sent_for(alice_client: Client):
+def test_it_becomes_a_version_of_the_dataset_it_was_sent_for(alice_client):
     first = begin(alice_client).json()["id"]
     send(alice_client, first, 0, CONTENT)
     alice_client.post(finish(alice_client, first)["Location"], MAPPING)
@@ -256,7 +250,7 @@ def test_it_becomes_a_version_of_the_dataset_it_was_sent_for(alice_client: Clien
 
 
 def test_other_teams_and_viewers_cannot_upload(
-    alice_client: Client, bob_client: Client, charlie_client: Client
+    alice_client, bob_client, charlie_client
 ):
     upload_id = begin(alice_client).json()["id"]
 
@@ -270,7 +264,7 @@ def test_other_teams_and_viewers_cannot_upload(
     assert Upload.objects.get().num_received == 0
 
 
-def test_an_upload_needs_a_csrf_token(alice: User, alice_client: Client):
+def test_an_upload_needs_a_csrf_token(alice, alice_client):
     upload_id = begin(alice_client).json()["id"]
     client = Client(enforce_csrf_checks=True)
     client.force_login(alice)
@@ -279,7 +273,7 @@ def test_an_upload_needs_a_csrf_token(alice: User, alice_client: Client):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_parts_sent_at_the_same_time_are_written_one_after_another(alice: User):
+def test_parts_sent_at_the_same_time_are_written_one_after_another(alice):
     """Eight requests append the same part; one succeeds, the others get a 409."""
     client = Client()
     client.force_login(alice)
@@ -301,7 +295,7 @@ def test_parts_sent_at_the_same_time_are_written_one_after_another(alice: User):
     assert Upload.objects.get().num_received == len(part)
 
 
-def test_pasted_rows_lead_to_the_mapping_page(alice_client: Client):
+def test_pasted_rows_lead_to_the_mapping_page(alice_client):
     for rows, file_format in (
         ('{"question": "1+1?", "solution": "2"}\n' * 2, "jsonl"),
         ('{"question": "1+1?", "solution": "2"}', "jsonl"),
@@ -321,7 +315,7 @@ def test_pasted_rows_lead_to_the_mapping_page(alice_client: Client):
         assert form["name"].value() == "pasted rows"
 
 
-def test_invalid_pasted_rows_are_refused(alice_client: Client):
+def test_invalid_pasted_rows_are_refused(alice_client):
     for rows, code in (
         ("", "required"),
         ("hello", "datasets.unknown_format"),

@@ -8,7 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import Dataset, DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row
@@ -23,7 +23,7 @@ from tests.page_client import words
 
 
 @pytest.fixture
-def dataset(team: Team) -> Dataset:
+def dataset(team) -> Dataset:
     return create(team).dataset
 
 
@@ -36,9 +36,7 @@ def post(client: Client, dataset: Dataset, **form: str) -> Any:
     return client.post(f"/alpha/datasets/{dataset.pk}/trash", form)
 
 
-def test_a_trashed_dataset_is_hidden_in_lists_and_forms(
-    alice_client: Client, dataset: Dataset
-):
+def test_a_trashed_dataset_is_hidden_in_lists_and_forms(alice_client, dataset):
     for address in ("datasets/", "runs/new", "rewards/new"):
         assert "Sums" in words(alice_client.get(f"/alpha/{address}")), address
 
@@ -53,9 +51,7 @@ def test_a_trashed_dataset_is_hidden_in_lists_and_forms(
     assert "Sums" in words(alice_client.get("/alpha/datasets/trash"))
 
 
-def test_the_page_of_a_trashed_dataset_shows_who_moved_it(
-    alice_client: Client, dataset: Dataset
-):
+def test_the_page_of_a_trashed_dataset_shows_who_moved_it(alice_client, dataset):
     post(alice_client, dataset)
 
     text = words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
@@ -65,7 +61,7 @@ def test_the_page_of_a_trashed_dataset_shows_who_moved_it(
     assert "30 days" in text
 
 
-def test_a_run_that_used_it_still_shows_it(alice_client: Client, team: Team):
+def test_a_run_that_used_it_still_shows_it(alice_client, team):
     run = make_run(team)
     dataset = run.dataset_version.dataset
     post(alice_client, dataset)
@@ -77,7 +73,7 @@ def test_a_run_that_used_it_still_shows_it(alice_client: Client, team: Team):
     assert "Delete permanently" not in text
 
 
-def test_a_restored_dataset_is_unchanged(alice_client: Client, dataset: Dataset):
+def test_a_restored_dataset_is_unchanged(alice_client, dataset):
     post(alice_client, dataset)
 
     post(alice_client, dataset, restore="1", name="Sums")
@@ -87,9 +83,7 @@ def test_a_restored_dataset_is_unchanged(alice_client: Client, dataset: Dataset)
     assert (dataset.trashed_at, dataset.trashed_by) == (None, None)
 
 
-def test_a_trashed_dataset_frees_its_name(
-    alice_client: Client, team: Team, dataset: Dataset
-):
+def test_a_trashed_dataset_frees_its_name(alice_client, team, dataset):
     post(alice_client, dataset)
 
     new = create(team)
@@ -102,11 +96,7 @@ def test_a_trashed_dataset_frees_its_name(
 
 
 def test_deleting_removes_rows_and_unfinished_uploads(
-    alice_client: Client,
-    team: Team,
-    alice: User,
-    dataset: Dataset,
-    django_capture_on_commit_callbacks: Any,
+    alice_client, team, alice, dataset, django_capture_on_commit_callbacks
 ):
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
     upload = store_upload(team=team, user=alice, file=file, dataset=dataset)
@@ -122,7 +112,7 @@ def test_deleting_removes_rows_and_unfinished_uploads(
     assert {"dataset.trashed", "dataset.deleted"} <= set(verbs)
 
 
-def test_a_dataset_used_by_a_run_is_not_deleted(alice_client: Client, team: Team):
+def test_a_dataset_used_by_a_run_is_not_deleted(alice_client, team):
     dataset = make_run(team).dataset_version.dataset
     post(alice_client, dataset)
 
@@ -133,9 +123,7 @@ def test_a_dataset_used_by_a_run_is_not_deleted(alice_client: Client, team: Team
 
 
 @pytest.mark.parametrize("use", ["training", "evaluation", "training and a probe"])
-def test_a_dataset_of_a_run_being_deleted_is_not_deleted(
-    alice_client: Client, team: Team, use: str
-):
+def test_a_dataset_of_a_run_being_deleted_is_not_deleted(alice_client, team, use):
     version = create(team)
     if use == "evaluation":
         run = make_run(team)
@@ -156,9 +144,7 @@ def test_a_dataset_of_a_run_being_deleted_is_not_deleted(
 
 
 @pytest.mark.parametrize("what", ["delete", "restore"])
-def test_only_trashed_datasets_are_deleted_or_restored(
-    alice_client: Client, dataset: Dataset, what: str
-):
+def test_only_trashed_datasets_are_deleted_or_restored(alice_client, dataset, what):
     assert post(alice_client, dataset, **{what: "1"}).status_code == 404
 
     delete_dataset(dataset, None)
@@ -166,7 +152,7 @@ def test_only_trashed_datasets_are_deleted_or_restored(
     assert Dataset.objects.filter(pk=dataset.pk).exists()
 
 
-def test_no_rows_are_imported_into_the_trash(team: Team, dataset: Dataset):
+def test_no_rows_are_imported_into_the_trash(team, dataset):
     trash_dataset(dataset, None)
 
     with pytest.raises(UserError) as refused:
@@ -174,12 +160,12 @@ def test_no_rows_are_imported_into_the_trash(team: Team, dataset: Dataset):
     assert refused.value.code == "datasets.in_trash"
 
 
-def test_trashing_twice_has_no_effect(dataset: Dataset):
+def test_trashing_twice_has_no_effect(dataset):
     assert trash_dataset(dataset, None)
     assert not trash_dataset(dataset, None)
 
 
-def test_unused_datasets_are_purged_after_a_month(team: Team, dataset: Dataset):
+def test_unused_datasets_are_purged_after_a_month(team, dataset):
     used = make_run(team).dataset_version.dataset
     probed = create(team, name="Probed")
     make_probe(team, probed)
@@ -199,7 +185,7 @@ def test_unused_datasets_are_purged_after_a_month(team: Team, dataset: Dataset):
     assert set(Dataset.objects.all()) == {used, probed.dataset, young, kept}
 
 
-def test_a_viewer_is_not_offered_to_restore(bob_client: Client, dataset: Dataset):
+def test_a_viewer_is_not_offered_to_restore(bob_client, dataset):
     trash_dataset(dataset, None)
 
     text = words(bob_client.get(f"/alpha/datasets/{dataset.pk}/"))

@@ -17,7 +17,6 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.limits import AT_ONCE_BYTES
 from dashboard.datasets.models import (
     Dataset,
@@ -73,7 +72,7 @@ def upload(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_all_formats_give_the_same_version(alice_client: Client, name: str):
+def test_all_formats_give_the_same_version(alice_client, name):
     url = upload(alice_client, FILES[name], name)
 
     answer = alice_client.post(url, MAPPING)
@@ -90,7 +89,7 @@ def test_all_formats_give_the_same_version(alice_client: Client, name: str):
     assert list(rows) == [("2+2?", "4", {"level": 1}), ("3+3?", "6", {"level": 2})]
 
 
-def test_the_columns_are_guessed_by_name(alice_client: Client):
+def test_the_columns_are_guessed_by_name(alice_client):
     page = alice_client.get(upload(alice_client))
 
     form = page.context["form"]
@@ -100,7 +99,7 @@ def test_the_columns_are_guessed_by_name(alice_client: Client):
     assert form["name"].value() == "sums"
 
 
-def test_the_preview_follows_what_is_chosen(alice_client: Client):
+def test_the_preview_follows_what_is_chosen(alice_client):
     url = upload(alice_client)
     chosen = {"prompt": "solution", "answer": "", "columns": ["question"]}
 
@@ -114,7 +113,7 @@ def test_the_preview_follows_what_is_chosen(alice_client: Client):
     assert first.columns == {"question": "2+2?"}
 
 
-def test_nothing_is_imported_while_one_row_is_refused(alice_client: Client):
+def test_nothing_is_imported_while_one_row_is_refused(alice_client):
     records = [*RECORDS * 200, {"question": "", "solution": "1"}, *RECORDS]
     url = upload(alice_client, jsonl(records))
 
@@ -129,7 +128,7 @@ def test_nothing_is_imported_while_one_row_is_refused(alice_client: Client):
     assert alice_client.get(url).status_code == 200, "the file waits for another try"
 
 
-def test_the_same_error_in_many_rows_is_one_line(alice_client: Client):
+def test_the_same_error_in_many_rows_is_one_line(alice_client):
     records = [*RECORDS, *[{"question": "a", "solution": None}] * 934]
     url = upload(alice_client, jsonl(records))
 
@@ -153,7 +152,7 @@ def test_a_hundred_different_errors_are_kept_and_all_are_counted():
     assert Refusals.from_json(refusals.as_json()).as_json() == refusals.as_json()
 
 
-def test_other_columns_can_fix_the_errors(alice_client: Client):
+def test_other_columns_can_fix_the_errors(alice_client):
     records = [{"question": "a", "solution": None}, *RECORDS]
     url = upload(alice_client, jsonl(records))
     assert alice_client.post(url, MAPPING).status_code == 422
@@ -164,7 +163,7 @@ def test_other_columns_can_fix_the_errors(alice_client: Client):
     assert list(DatasetRow.objects.values_list("answer", flat=True)) == [None] * 3
 
 
-def test_an_invalid_choice_is_an_error_of_its_field(alice_client: Client):
+def test_an_invalid_choice_is_an_error_of_its_field(alice_client):
     url = upload(alice_client)
     for change, field in (
         ({"name": ""}, "name"),
@@ -185,7 +184,7 @@ def test_an_invalid_choice_is_an_error_of_its_field(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_a_taken_name_is_an_error_of_its_field(alice_client: Client):
+def test_a_taken_name_is_an_error_of_its_field(alice_client):
     alice_client.post(upload(alice_client), MAPPING)
 
     answer = alice_client.post(upload(alice_client), MAPPING)
@@ -194,7 +193,7 @@ def test_a_taken_name_is_an_error_of_its_field(alice_client: Client):
     assert set(answer.context["form"].errors) == {"name"}
 
 
-def test_a_new_version_of_a_dataset(alice_client: Client):
+def test_a_new_version_of_a_dataset(alice_client):
     alice_client.post(upload(alice_client), MAPPING)
     dataset = Dataset.objects.get()
     more = jsonl([*RECORDS, {"question": "1+1?", "solution": "2", "level": 0}])
@@ -206,9 +205,7 @@ def test_a_new_version_of_a_dataset(alice_client: Client):
     assert dataset.versions.count() == 2
 
 
-def test_a_new_version_starts_with_the_columns_of_the_version_before(
-    alice_client: Client,
-):
+def test_a_new_version_starts_with_the_columns_of_the_version_before(alice_client):
     rows = jsonl([{"answer": "4", "note": "2+2?", "key": "four"}])
     chosen = {**MAPPING, "prompt": "note", "answer": "key", "columns": []}
     alice_client.post(upload(alice_client, rows), chosen)
@@ -220,7 +217,7 @@ def test_a_new_version_starts_with_the_columns_of_the_version_before(
     assert (form["prompt"].value(), form["answer"].value()) == ("note", "key")
 
 
-def test_the_same_file_again_makes_no_version(alice_client: Client):
+def test_the_same_file_again_makes_no_version(alice_client):
     alice_client.post(upload(alice_client), MAPPING)
     dataset = Dataset.objects.get()
 
@@ -231,7 +228,7 @@ def test_the_same_file_again_makes_no_version(alice_client: Client):
     assert dataset.versions.count() == 1
 
 
-def test_chat_messages_are_prompts(alice_client: Client):
+def test_chat_messages_are_prompts(alice_client):
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "2+2?"},
@@ -247,7 +244,7 @@ def test_chat_messages_are_prompts(alice_client: Client):
     assert "Be brief." in page.content.decode()
 
 
-def test_csv_cells_of_extra_columns_are_parsed_without_loss(alice_client: Client):
+def test_csv_cells_of_extra_columns_are_parsed_without_loss(alice_client):
     read = {"[3, 5]": [3, 5], "24": 24, "-1.5": -1.5}
     left = {text: text for text in ("007", "1e5", "[oops", "", "true", "[NaN]")}
     cells = read | left
@@ -260,7 +257,7 @@ def test_csv_cells_of_extra_columns_are_parsed_without_loss(alice_client: Client
     assert [row.columns["x"] for row in rows] == list(cells.values())
 
 
-def test_the_uploaded_file_is_deleted_after_the_import(alice_client: Client):
+def test_the_uploaded_file_is_deleted_after_the_import(alice_client):
     url = upload(alice_client)
     path = Upload.objects.get().path
     assert path.exists()
@@ -272,7 +269,7 @@ def test_the_uploaded_file_is_deleted_after_the_import(alice_client: Client):
     assert alice_client.get(url).status_code == 404
 
 
-def test_a_file_can_be_discarded(alice_client: Client):
+def test_a_file_can_be_discarded(alice_client):
     url = upload(alice_client)
 
     alice_client.post(url, {"discard": "1"})
@@ -281,7 +278,7 @@ def test_a_file_can_be_discarded(alice_client: Client):
     assert Dataset.objects.count() == 0
 
 
-def test_a_missing_file_redirects_to_the_upload_page(alice_client: Client):
+def test_a_missing_file_redirects_to_the_upload_page(alice_client):
     url = upload(alice_client)
     Upload.objects.get().path.unlink()
 
@@ -291,7 +288,7 @@ def test_a_missing_file_redirects_to_the_upload_page(alice_client: Client):
     assert Upload.objects.count() == 0
 
 
-def test_uploads_are_purged_after_a_week(alice_client: Client):
+def test_uploads_are_purged_after_a_week(alice_client):
     upload(alice_client)
     old = Upload.objects.get()
     Upload.objects.update(created_at=timezone.now() - timedelta(days=8))
@@ -302,9 +299,7 @@ def test_uploads_are_purged_after_a_week(alice_client: Client):
     assert not Upload.objects.filter(pk=old.pk).exists()
 
 
-def test_a_file_over_the_limit_is_refused(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_over_the_limit_is_refused(alice_client, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.uploads.MAX_UPLOAD_BYTES", 10)
     file = SimpleUploadedFile("rows.jsonl", b"x" * 11)
 
@@ -314,14 +309,14 @@ def test_a_file_over_the_limit_is_refused(
     assert answer.context["form"].has_error("file", "datasets.file_too_large")
 
 
-def test_a_missing_file_is_an_error(alice_client: Client):
+def test_a_missing_file_is_an_error(alice_client):
     answer = alice_client.post("/alpha/datasets/upload")
 
     assert answer.status_code == 422
     assert Upload.objects.count() == 0
 
 
-def test_a_hostile_file_name_is_escaped(alice_client: Client, team: Team):
+def test_a_hostile_file_name_is_escaped(alice_client, team):
     file = SimpleUploadedFile("x.jsonl", FILES["sums.jsonl"])
     file._name = '<img src=x onerror="1">\x00/../../x.jsonl'
 
@@ -335,7 +330,7 @@ def test_a_hostile_file_name_is_escaped(alice_client: Client, team: Team):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_clicks_at_once_make_one_import(alice: User, alice_client: Client):
+def test_two_clicks_at_once_make_one_import(alice, alice_client):
     url = upload(alice_client)
     both = threading.Barrier(2)
     answers: list[Any] = []
@@ -366,7 +361,7 @@ def test_two_clicks_at_once_make_one_import(alice: User, alice_client: Client):
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_second_click_during_the_import_redirects_to_it(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch, is_read: bool
+    alice_client, monkeypatch, is_read
 ):
     url = upload(alice_client)
     peek, others = dataset_mapping.try_peek, ["the first click"]
@@ -410,7 +405,7 @@ def test_a_second_click_during_the_import_redirects_to_it(
     ids=["packed rows", "packed cells", "cells", "blank lines", "long text"],
 )
 def test_a_file_that_decompresses_to_much_is_left_to_a_worker(
-    alice_client: Client, name: str, content: bytes
+    alice_client, name, content
 ):
     assert len(content) < AT_ONCE_BYTES
     url = upload(alice_client, content, name)

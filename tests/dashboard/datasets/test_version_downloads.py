@@ -15,7 +15,6 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team
 from dashboard.datasets import row_exports, row_filters
 from dashboard.datasets.imports import import_upload, store_upload
 from dashboard.datasets.mapping import Mapping
@@ -59,7 +58,7 @@ MAPPING = {"prompt": "q", "answer": "@solution", "columns": ["x"]}
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team) -> DatasetVersion:
+def version(shared_team) -> DatasetVersion:
     return create_dataset_version(
         team=shared_team,
         name="Sümme / №1",
@@ -75,9 +74,7 @@ def fetch(client: Client, version: DatasetVersion, suffix: str) -> Any:
     return client.get(url, {"version": version.number, "format": suffix})
 
 
-def test_a_downloaded_version_round_trips(
-    alice_client: Client, version: DatasetVersion, team: Team
-):
+def test_a_downloaded_version_round_trips(alice_client, version, team):
     content = fetch(alice_client, version, "jsonl").getvalue()
 
     file = SimpleUploadedFile("rows.jsonl", content)
@@ -88,7 +85,7 @@ def test_a_downloaded_version_round_trips(
     assert again.content_sha256 == version.content_sha256
 
 
-def test_rows_without_answers_round_trip(alice_client: Client, team: Team):
+def test_rows_without_answers_round_trip(alice_client, team):
     mapping = {"prompt": "text", "answer": None, "columns": ["answer"]}
     version = create_dataset_version(
         team=team,
@@ -104,9 +101,7 @@ def test_rows_without_answers_round_trip(alice_client: Client, team: Team):
     assert json.loads(content) == {"text": "a", "answer": 1}
 
 
-def test_several_answers_and_calls_of_tools_are_written_as_they_are(
-    alice_client: Client, team: Team
-):
+def test_several_answers_and_calls_of_tools_are_written_as_they_are(alice_client, team):
     arguments = {"to": "Bern", "by": 1}
     call = {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}
     version = create_dataset_version(
@@ -128,9 +123,7 @@ def test_several_answers_and_calls_of_tools_are_written_as_they_are(
     assert list(csv.reader(io.StringIO(text)))[1][1] == '["4","=four"]'
 
 
-def test_the_file_is_named_after_dataset_and_version(
-    alice_client: Client, version: DatasetVersion
-):
+def test_the_file_is_named_after_dataset_and_version(alice_client, version):
     answer = fetch(alice_client, version, "jsonl")
 
     assert answer["Content-Type"] == "application/jsonl; charset=utf-8"
@@ -138,7 +131,7 @@ def test_the_file_is_named_after_dataset_and_version(
     assert text == "attachment; filename*=utf-8''S%C3%BCmme-1-v1.jsonl"
 
 
-def test_csv_shows_the_same_values(alice_client: Client, version: DatasetVersion):
+def test_csv_shows_the_same_values(alice_client, version):
     answer = fetch(alice_client, version, "csv")
 
     text = answer.getvalue().decode("utf-8-sig")
@@ -166,7 +159,7 @@ def test_cells_that_look_like_formulas_are_escaped():
 
 
 @given(st.text("=+-@\t\r\n '\"＝＋－＠ab1", max_size=8))
-def test_no_cell_begins_as_a_formula(cell: str):
+def test_no_cell_begins_as_a_formula(cell):
     safe = defused(cell)
 
     assert safe in (cell, f"'{cell}")
@@ -192,9 +185,7 @@ def test_rows_are_sent_while_they_are_read():
 
 
 def test_memory_holds_a_part_of_the_rows(
-    version: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-    django_assert_num_queries: Any,
+    version, monkeypatch, django_assert_num_queries
 ):
     monkeypatch.setattr(row_filters, "ROWS_AT_ONCE", 4)
     rows = row_exports.read_rows(version)
@@ -205,9 +196,7 @@ def test_memory_holds_a_part_of_the_rows(
         assert len(list(rows)) == len(ROWS) - 4
 
 
-def test_a_version_with_missing_rows_is_not_downloaded(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_version_with_missing_rows_is_not_downloaded(alice_client, version):
     rows = row_exports.read_rows(version)
     version.rows.filter(position=3).delete()
 
@@ -222,9 +211,7 @@ def test_a_version_with_missing_rows_is_not_downloaded(
 
 
 def test_memory_holds_one_of_rows_that_are_large(
-    version: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-    django_assert_num_queries: Any,
+    version, monkeypatch, django_assert_num_queries
 ):
     monkeypatch.setattr(row_filters, "BYTES_AT_ONCE", 0)
     rows = row_exports.read_rows(version)
@@ -235,24 +222,20 @@ def test_memory_holds_one_of_rows_that_are_large(
     assert not list(rows)
 
 
-def test_an_unknown_format_or_version_is_not_found(
-    alice_client: Client, version: DatasetVersion
-):
+def test_an_unknown_format_or_version_is_not_found(alice_client, version):
     assert fetch(alice_client, version, "exe").status_code == 404
     url = f"/alpha/datasets/{version.dataset_id}/download?version=2"
     assert alice_client.get(url).status_code == 404
 
 
 def test_a_viewer_downloads_and_another_team_does_not(
-    bob_client: Client, charlie_client: Client, version: DatasetVersion
+    bob_client, charlie_client, version
 ):
     assert fetch(bob_client, version, "jsonl").status_code == 200
     assert fetch(charlie_client, version, "jsonl").status_code == 404
 
 
-def test_a_trashed_dataset_can_be_downloaded(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_trashed_dataset_can_be_downloaded(alice_client, version):
     trash_dataset(version.dataset, None)
 
     assert fetch(alice_client, version, "jsonl").status_code == 200

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from django.db import IntegrityError, connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
@@ -44,7 +43,7 @@ def create(team: Team, rows: list[Row], **changes: Any) -> DatasetVersion:
     return create_dataset_version(team=team, rows=rows, **given)
 
 
-def test_rows_are_stored_in_order_with_their_columns(team: Team):
+def test_rows_are_stored_in_order_with_their_columns(team):
     version = create(team, ROWS)
 
     assert version.num_rows == 3
@@ -54,7 +53,7 @@ def test_rows_are_stored_in_order_with_their_columns(team: Team):
     assert stored[2].canonical() == ROWS[2].canonical()
 
 
-def test_several_answers_and_calls_of_tools_are_stored_as_they_are(team: Team):
+def test_several_answers_and_calls_of_tools_are_stored_as_they_are(team):
     rows = [
         Row(prompt=TOOL_CHAT, answer=['say "4"', "\\frac{8}{2}\n", "é"]),
         Row(prompt="2+2?", answer='["4", "four"]'),
@@ -81,7 +80,7 @@ def test_several_answers_and_calls_of_tools_are_stored_as_they_are(team: Team):
     assert list(arguments) == ["to", "by"]
 
 
-def test_the_trainer_reads_the_rows_as_they_were_stored(team: Team, tmp_path: Path):
+def test_the_trainer_reads_the_rows_as_they_were_stored(team, tmp_path):
     version = create(
         team, [Row(prompt=TOOL_CHAT, answer=["4", "é\u2028"]), *ROWS[:2], ROWS[2]]
     )
@@ -105,7 +104,7 @@ def test_a_row_of_one_answer_has_the_line_that_it_always_had():
     ]
 
 
-def test_rows_of_the_previous_release_have_one_answer(team: Team):
+def test_rows_of_the_previous_release_have_one_answer(team):
     """It inserts rows without the column that it does not know."""
     version = create(team, ROWS[:1])
     with connection.cursor() as cursor:
@@ -118,7 +117,7 @@ def test_rows_of_the_previous_release_have_one_answer(team: Team):
     assert version.rows.get(position=9).answer_value == "[1]"
 
 
-def test_the_hash_is_that_of_the_written_file(team: Team, tmp_path: Path):
+def test_the_hash_is_that_of_the_written_file(team, tmp_path):
     version = create(team, ROWS)
     path = tmp_path / "rows.jsonl"
 
@@ -148,9 +147,7 @@ def test_the_hash_is_that_of_the_written_file(team: Team, tmp_path: Path):
         max_size=4,
     )
 )
-def test_any_rows_are_written_with_their_hash(
-    team: Team, tmp_path: Path, rows: list[Row]
-):
+def test_any_rows_are_written_with_their_hash(team, tmp_path, rows):
     Dataset.objects.all().delete()
     version = create(team, rows)
 
@@ -158,7 +155,7 @@ def test_any_rows_are_written_with_their_hash(
     write_rows(version, tmp_path / "rows.jsonl")
 
 
-def test_a_version_changed_in_the_database_is_not_written(team: Team, tmp_path: Path):
+def test_a_version_changed_in_the_database_is_not_written(team, tmp_path):
     version = create(team, ROWS)
     version.rows.filter(position=0).update(answer="5")
 
@@ -169,7 +166,7 @@ def test_a_version_changed_in_the_database_is_not_written(team: Team, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_content_is_the_next_version(team: Team):
+def test_other_content_is_the_next_version(team):
     first = create(team, ROWS)
 
     second = create(team, ROWS[:2], dataset=first.dataset)
@@ -179,7 +176,7 @@ def test_other_content_is_the_next_version(team: Team):
     assert second.rows.count() == 2
 
 
-def test_the_same_content_is_the_same_version(team: Team):
+def test_the_same_content_is_the_same_version(team):
     first = create(team, ROWS)
 
     again = create(team, list(ROWS), dataset=first.dataset)
@@ -189,14 +186,14 @@ def test_the_same_content_is_the_same_version(team: Team):
     assert AuditEntry.objects.filter(verb="dataset.version_created").count() == 1
 
 
-def test_content_of_an_older_version_is_a_new_one(team: Team):
+def test_content_of_an_older_version_is_a_new_one(team):
     first = create(team, ROWS)
     create(team, ROWS[:1], dataset=first.dataset)
 
     assert create(team, ROWS, dataset=first.dataset).number == 3
 
 
-def test_a_name_is_taken_once_in_a_team(team: Team):
+def test_a_name_is_taken_once_in_a_team(team):
     create(team, ROWS)
 
     with pytest.raises(UserError) as refused:
@@ -207,7 +204,7 @@ def test_a_name_is_taken_once_in_a_team(team: Team):
     assert create(other, ROWS).number == 1
 
 
-def test_no_rows_make_no_dataset(team: Team):
+def test_no_rows_make_no_dataset(team):
     with pytest.raises(UserError) as refused:
         create(team, [])
 
@@ -215,7 +212,7 @@ def test_no_rows_make_no_dataset(team: Team):
     assert Dataset.objects.count() == 0
 
 
-def test_rows_that_fail_midway_leave_nothing(team: Team):
+def test_rows_that_fail_midway_leave_nothing(team):
     def rows():
         yield from ROWS
         raise RuntimeError("disk failure")
@@ -226,7 +223,7 @@ def test_rows_that_fail_midway_leave_nothing(team: Team):
     assert Dataset.objects.count() == 0
 
 
-def test_storing_reports_its_progress(team: Team, monkeypatch: pytest.MonkeyPatch):
+def test_storing_reports_its_progress(team, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
     reports: list[tuple[int, int]] = []
 
@@ -235,9 +232,7 @@ def test_storing_reports_its_progress(team: Team, monkeypatch: pytest.MonkeyPatc
     assert reports == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-def test_an_error_between_batches_rolls_back(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_error_between_batches_rolls_back(team, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.row_storage.COPY_BYTES", 1)
 
     def cancel(done: int, total: int) -> None:
@@ -250,7 +245,7 @@ def test_an_error_between_batches_rolls_back(
     assert Dataset.objects.count() == 0
 
 
-def test_no_rows_are_read_within_a_transaction(team: Team):
+def test_no_rows_are_read_within_a_transaction(team):
     depths = []
 
     def rows():
@@ -263,7 +258,7 @@ def test_no_rows_are_read_within_a_transaction(team: Team):
     assert depths == [before]
 
 
-def test_a_new_version_is_in_the_audit_log(team: Team, alice: User):
+def test_a_new_version_is_in_the_audit_log(team, alice):
     version = create(team, ROWS, user=alice)
 
     entry = AuditEntry.objects.get(verb="dataset.version_created")
@@ -272,7 +267,7 @@ def test_a_new_version_is_in_the_audit_log(team: Team, alice: User):
     assert entry.detail["num_rows"] == 3
 
 
-def test_the_database_refuses_a_number_twice(team: Team):
+def test_the_database_refuses_a_number_twice(team):
     version = create(team, ROWS)
 
     with pytest.raises(IntegrityError):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.test import Client
 
 from dashboard.completions.signals.figures import signal_charts
 from dashboard.help.pages import FOLDER, all_pages, glossary, search
@@ -15,7 +14,7 @@ from trainer.metric_names import METRICS
 pytestmark = pytest.mark.django_db
 
 
-def test_every_file_is_a_page_and_needs_no_account(client: Client) -> None:
+def test_every_file_is_a_page_and_needs_no_account(client):
     assert all_pages().keys() == {path.stem for path in FOLDER.glob("*.md")}
     for name, page in all_pages().items():
         html = client.get(f"/help/{name}/").text
@@ -26,11 +25,11 @@ def test_every_file_is_a_page_and_needs_no_account(client: Client) -> None:
             assert f'<li><a href="#{section.slug}">' in html
 
 
-def test_unknown_help_pages_are_not_found(client: Client) -> None:
+def test_unknown_help_pages_are_not_found(client):
     assert client.get("/help/no-such-page/").status_code == 404
 
 
-def test_links_lead_to_pages_and_to_no_file(client: Client) -> None:
+def test_links_lead_to_pages_and_to_no_file(client):
     addresses = [
         address
         for name in all_pages()
@@ -41,7 +40,7 @@ def test_links_lead_to_pages_and_to_no_file(client: Client) -> None:
     assert [address for address in addresses if ".md" in address] == []
 
 
-def test_a_search_lists_titles_first() -> None:
+def test_a_search_lists_titles_first():
     found = search("checkpoint")
 
     in_title = [
@@ -52,14 +51,14 @@ def test_a_search_lists_titles_first() -> None:
     assert in_title == sorted(in_title, reverse=True)
 
 
-def test_a_search_needs_all_words_by_prefix() -> None:
+def test_a_search_needs_all_words_by_prefix():
     assert search("advantage nonsensical") == []
     assert search("vantage") == []
     assert search("advant")
     assert search(" ") == []
 
 
-def test_a_search_is_an_address(client: Client) -> None:
+def test_a_search_is_an_address(client):
     html = client.get("/help/", {"q": "presets"}).text
 
     assert 'value="presets"' in html
@@ -67,14 +66,14 @@ def test_a_search_is_an_address(client: Client) -> None:
     assert "<mark>preset" in html.lower()
 
 
-def test_markup_in_a_search_is_text(client: Client) -> None:
+def test_markup_in_a_search_is_text(client):
     html = client.get("/help/", {"q": '<script>alert("1")</script>'}).text
 
     assert "<script>alert" not in html
     assert "&lt;script&gt;" in html
 
 
-def test_the_glossary_is_sorted_and_short() -> None:
+def test_the_glossary_is_sorted_and_short():
     terms = list(glossary())
 
     assert terms == sorted(terms)
@@ -83,7 +82,7 @@ def test_the_glossary_is_sorted_and_short() -> None:
         assert str(text).count(". ") <= 1, term
 
 
-def test_metrics_settings_and_terms_are_explained(client: Client) -> None:
+def test_metrics_settings_and_terms_are_explained(client):
     entries = {
         "reward/mean": "/help/watch-a-run/#reward",
         "eval/math/pass@8": "/help/watch-a-run/#held-out-prompts",
@@ -105,14 +104,14 @@ def test_metrics_settings_and_terms_are_explained(client: Client) -> None:
     assert client.get("/help/about/*/").status_code == 404
 
 
-def test_a_family_is_explained_metric_by_metric() -> None:
+def test_a_family_is_explained_metric_by_metric():
     assert {one.name for one in explain("clip/frac_…")} == {
         *("clip/frac_high", "clip/frac_low", "clip/frac_dual"),
     }
     assert "eval/<set>/pass@<k>" in {one.name for one in explain("eval/math/…")}
 
 
-def test_every_metric_and_setting_is_explained() -> None:
+def test_every_metric_and_setting_is_explained():
     names = [one.name for group in METRICS.values() for one in group]
 
     assert all(explain(name.replace("<", "").replace(">", "")) for name in names)

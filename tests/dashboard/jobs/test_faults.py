@@ -209,9 +209,7 @@ KINDS: dict[str, Callable[[Made], Result]] = {
 
 
 @pytest.fixture
-def made(
-    team: Team, alice: User, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Made]:
+def made(team, alice, settings, monkeypatch) -> Iterator[Made]:
     """However small, everything is left to a worker, which reports each row."""
     monkeypatch.setattr(results, "REPORT_ROWS", 1)
     monkeypatch.setattr(splits, "REPORT_ROWS", 1)
@@ -224,7 +222,7 @@ def made(
         yield Made(team, alice, site)
 
 
-def test_every_kind_is_in_the_table() -> None:
+def test_every_kind_is_in_the_table():
     assert {kind.name for kind in all_kinds()} == set(KINDS)
 
 
@@ -321,12 +319,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "fault"), CASES)
-def test_the_result_is_stored_once_under_any_fault(
-    name: str,
-    fault: Callable[[str, pytest.MonkeyPatch], None],
-    made: Made,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_result_is_stored_once_under_any_fault(name, fault, made, monkeypatch):
     num_results = KINDS[name](made)
     job = Job.objects.get(kind=name)
 
@@ -341,7 +334,7 @@ def test_the_result_is_stored_once_under_any_fault(
 
 
 @pytest.mark.parametrize("name", UNDER_EACH_FAULT)
-def test_only_one_of_two_workers_gets_a_job(name: str, made: Made) -> None:
+def test_only_one_of_two_workers_gets_a_job(name, made):
     KINDS[name](made)
 
     assert take(name)
@@ -349,9 +342,7 @@ def test_only_one_of_two_workers_gets_a_job(name: str, made: Made) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_job_cancelled_while_its_worker_is_lost_stores_nothing(
-    name: str, made: Made
-) -> None:
+def test_a_job_cancelled_while_its_worker_is_lost_stores_nothing(name, made):
     num_results = KINDS[name](made)
     lost = take(name)
     cancel(Job.objects.get(kind=name))

@@ -10,7 +10,6 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets import row_filters
@@ -39,7 +38,7 @@ NAME, BESIDE = "test.count", "test.other"
 
 
 @pytest.fixture(autouse=True)
-def done(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def done(monkeypatch) -> list[int]:
     """The targets of jobs of two kinds that only note them, in order."""
     noted: list[int] = []
     monkeypatch.setattr(kinds, "_kinds", {kind.name: kind for kind in all_kinds()})
@@ -60,7 +59,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, run: Callable[[Context], None]) ->
 
 
 @pytest.fixture
-def late(db: None) -> Team:
+def late(db) -> Team:
     return Team.objects.create(slug="late", name="Late")
 
 
@@ -69,9 +68,7 @@ def ask(team: Team, *targets: int) -> None:
         enqueue(NAME, target, team_id=team.pk)
 
 
-def test_a_team_with_many_jobs_waits_for_others(
-    team: Team, late: Team, done: list[int]
-):
+def test_a_team_with_many_jobs_waits_for_others(team, late, done):
     ask(team, 0, 1, 2, 3)
     ask(late, 10, 11)
 
@@ -80,7 +77,7 @@ def test_a_team_with_many_jobs_waits_for_others(
     assert done == [0, 10, 1, 11, 2, 3]
 
 
-def test_kinds_of_a_lane_take_turns_together(team: Team, late: Team, done: list[int]):
+def test_kinds_of_a_lane_take_turns_together(team, late, done):
     ask(team, 1)
     do_all()
     enqueue(BESIDE, 2, team_id=team.pk)
@@ -91,7 +88,7 @@ def test_kinds_of_a_lane_take_turns_together(team: Team, late: Team, done: list[
     assert done == [1, 3, 2]
 
 
-def test_a_target_has_one_open_job_of_a_kind(team: Team):
+def test_a_target_has_one_open_job_of_a_kind(team):
     first = enqueue(NAME, 1, team_id=team.pk)
     assert enqueue(NAME, 1, team_id=team.pk) == first
     claim = take()
@@ -102,9 +99,7 @@ def test_a_target_has_one_open_job_of_a_kind(team: Team):
     assert enqueue(NAME, 1, team_id=team.pk) != first
 
 
-def test_waiting_jobs_of_a_page_are_limited(
-    team: Team, late: Team, monkeypatch: pytest.MonkeyPatch
-):
+def test_waiting_jobs_of_a_page_are_limited(team, late, monkeypatch):
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
 
     requested = [enqueue_few(NAME, target, team_id=team.pk) for target in (1, 2, 3, 1)]
@@ -114,7 +109,7 @@ def test_waiting_jobs_of_a_page_are_limited(
     assert enqueue_few(NAME, 9, team_id=late.pk) is not None
 
 
-def test_its_place_is_its_teams_own(team: Team, late: Team):
+def test_its_place_is_its_teams_own(team, late):
     ask(team, 1, 2)
     ask(late, 3)
 
@@ -123,7 +118,7 @@ def test_its_place_is_its_teams_own(team: Team, late: Team):
     assert places == [1, 2, 1]
 
 
-def test_a_page_shows_why_a_job_is_queued(team: Team):
+def test_a_page_shows_why_a_job_is_queued(team):
     ask(team, 1, 2)
     waits = Job.objects.get(target_id=2)
     assert waiting_reason(waits) == ""
@@ -137,7 +132,7 @@ def test_a_page_shows_why_a_job_is_queued(team: Team):
     assert waiting_reason(Job.objects.get(target_id=1)) == ""
 
 
-def test_only_one_of_two_claims_gets_the_job(team: Team):
+def test_only_one_of_two_claims_gets_the_job(team):
     ask(team, 1)
 
     first = take(worker="a")
@@ -146,7 +141,7 @@ def test_only_one_of_two_claims_gets_the_job(team: Team):
     assert (first.attempt, first.held().get().worker) == (1, "a")
 
 
-def test_a_queued_job_is_cancelled_at_once(team: Team, done: list[int]):
+def test_a_queued_job_is_cancelled_at_once(team, done):
     ask(team, 1)
 
     assert cancel(Job.objects.get())
@@ -163,7 +158,7 @@ def lose(seconds: int = 1) -> None:
     )
 
 
-def test_a_lost_job_is_queued_again_and_fails_the_third_time(team: Team):
+def test_a_lost_job_is_queued_again_and_fails_the_third_time(team):
     ask(team, 1)
     for expected in (JobState.QUEUED, JobState.QUEUED, JobState.FAILED):
         take()
@@ -176,7 +171,7 @@ def test_a_lost_job_is_queued_again_and_fails_the_third_time(team: Team):
     assert "3 times" in Job.objects.get().error
 
 
-def test_a_lost_job_that_was_to_be_cancelled_is(team: Team):
+def test_a_lost_job_that_was_to_be_cancelled_is(team):
     ask(team, 1)
     take()
     cancel(Job.objects.get())
@@ -187,7 +182,7 @@ def test_a_lost_job_that_was_to_be_cancelled_is(team: Team):
     assert Job.objects.get().state == JobState.CANCELLED
 
 
-def test_an_unknown_kind_is_ignored(team: Team):
+def test_an_unknown_kind_is_ignored(team):
     Job.objects.create(kind="of.another.version", target_id=1, team=team)
 
     assert do_all() == []
@@ -196,7 +191,7 @@ def test_an_unknown_kind_is_ignored(team: Team):
     assert waiting() == [("of.another.version", 1)]
 
 
-def test_ended_jobs_are_forgotten_after_a_day(team: Team):
+def test_ended_jobs_are_forgotten_after_a_day(team):
     ask(team, 1, 2)
     do_all()
     ask(team, 3)
@@ -208,9 +203,7 @@ def test_ended_jobs_are_forgotten_after_a_day(team: Team):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_does_one_of_a_lane_at_a_time(
-    team: Team, done: list[int], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_worker_does_one_of_a_lane_at_a_time(team, done, monkeypatch):
     ask(team, 1, 2, 3)
     beside: list[list[int]] = []
 
@@ -239,7 +232,7 @@ def test_a_worker_does_one_of_a_lane_at_a_time(
 
 
 @pytest.fixture
-def versions(team: Team, monkeypatch: pytest.MonkeyPatch) -> list[DatasetVersion]:
+def versions(team, monkeypatch) -> list[DatasetVersion]:
     """However few their rows, a worker looks through them."""
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 0)
     return [
@@ -255,11 +248,7 @@ def versions(team: Team, monkeypatch: pytest.MonkeyPatch) -> list[DatasetVersion
     ]
 
 
-def test_a_page_that_found_no_place_gets_one_later(
-    bob_client: Client,
-    versions: list[DatasetVersion],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_page_that_found_no_place_gets_one_later(bob_client, versions, monkeypatch):
     monkeypatch.setattr(queue, "MAX_WAITING", 1)
     first, *others = versions
 
@@ -278,9 +267,7 @@ def test_a_page_that_found_no_place_gets_one_later(
     assert [found.is_done for found in VersionLeak.objects.all()] == [True] * 3
 
 
-def test_a_failing_purge_does_not_stop_others(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, db: None
-):
+def test_a_failing_purge_does_not_stop_others(monkeypatch, caplog, db):
     called: list[int] = []
 
     def fail() -> None:
@@ -296,7 +283,7 @@ def test_a_failing_purge_does_not_stop_others(
 
 
 def test_a_job_from_before_the_databases_start_has_time_to_report_again(
-    team: Team, monkeypatch: pytest.MonkeyPatch
+    team, monkeypatch
 ):
     ask(team, 1, 2)
     before, since = take(), take()
@@ -310,7 +297,7 @@ def test_a_job_from_before_the_databases_start_has_time_to_report_again(
     assert not since.held().exists()
 
 
-def test_a_failed_job_is_retried_later(team: Team, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_job_is_retried_later(team, monkeypatch):
     def fail(_: Context) -> None:
         raise ValueError("no")
 
@@ -325,9 +312,7 @@ def test_a_failed_job_is_retried_later(team: Team, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_slowly_cancelled_job_keeps_its_lease(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_slowly_cancelled_job_keeps_its_lease(team, monkeypatch):
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.02)
     reported: list[int] = []
 

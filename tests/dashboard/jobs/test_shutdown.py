@@ -31,9 +31,9 @@ def run(code: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_task_sees_the_shutdown_and_its_process_ends_afterwards() -> None:
+def test_a_task_sees_the_shutdown_and_its_process_ends_afterwards():
     assert run(SENT) == (-signal.SIGTERM, "True\n")
 
 
-def test_between_tasks_a_shutdown_ends_the_process() -> None:
+def test_between_tasks_a_shutdown_ends_the_process():
     assert run(UNTOLD) == (-signal.SIGTERM, "False\ngoes on\n")

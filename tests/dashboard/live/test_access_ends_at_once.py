@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from django.contrib.sessions.models import Session
 
 from dashboard.accounts.members import deactivate, end_sessions, remove_member
 from dashboard.accounts.models import Membership, User
 from dashboard.live import consumer
-from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, watch
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,13 +35,7 @@ def _place(user: User) -> Membership:
 
 
 @pytest.mark.parametrize("act", [_remove, _deactivate, _end_sessions, _set_password])
-async def test_the_socket_ends(
-    act: Callable[[User, User], None],
-    alice: User,
-    bob: User,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_socket_ends(act, alice, bob, run, monkeypatch):
     monkeypatch.setattr(consumer, "RECHECK_SECONDS", 3_600)
 
     async with watch(run.id, bob) as viewer, watch(run.id, alice) as other:
@@ -57,8 +48,8 @@ async def test_the_socket_ends(
 
 
 async def test_access_that_ends_during_the_handshake_ends_the_socket(
-    alice: User, bob: User, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice, bob, run, monkeypatch
+):
     """The page joins before it looks, so the notification arrives."""
     monkeypatch.setattr(consumer, "RECHECK_SECONDS", 3_600)
     join = consumer.StreamConsumer._join
@@ -73,9 +64,7 @@ async def test_access_that_ends_during_the_handshake_ends_the_socket(
         assert await viewer.until_closed() == 4403
 
 
-async def test_a_role_that_changes_ends_nothing(
-    alice: User, bob: User, run: Run
-) -> None:
+async def test_a_role_that_changes_ends_nothing(alice, bob, run):
     async with watch(run.id, bob) as viewer:
         await viewer.next_frame()
         place = await in_thread(_place)(bob)

@@ -8,15 +8,12 @@ import re
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from dashboard.accounts.models import User
 from dashboard.live.messages import OTHER_PROTOCOL, PROTOCOL
 from dashboard.live.pubsub import ACCESS, _subscriptions
 from dashboard.project.environment import ROOT
-from dashboard.runs.models import Run
 from tests.dashboard.live.watching import refusal, watch
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,7 +21,7 @@ OTHERS = [PROTOCOL - 1, PROTOCOL + 1]
 SENT = {"type": "protocol", "protocol": PROTOCOL}
 
 
-def test_script_and_server_of_one_version_speak_the_same() -> None:
+def test_script_and_server_of_one_version_speak_the_same():
     script = (ROOT / "static/js/live/stream.js").read_text()
 
     assert re.findall(r"^export const PROTOCOL = (\d+);$", script, re.M) == [
@@ -32,16 +29,14 @@ def test_script_and_server_of_one_version_speak_the_same() -> None:
     ]
 
 
-async def test_a_page_of_the_same_protocol_is_served(alice: User, run: Run) -> None:
+async def test_a_page_of_the_same_protocol_is_served(alice, run):
     for query in ("", f"?after=0&protocol={PROTOCOL}", "?protocol="):
         async with watch(run.id, alice, query) as viewer:
             assert (await viewer.next_frame())["type"] == "snapshot", query
 
 
 @pytest.mark.parametrize("protocol", OTHERS)
-async def test_another_version_gets_the_servers_and_is_closed(
-    alice: User, run: Run, protocol: int
-) -> None:
+async def test_another_version_gets_the_servers_and_is_closed(alice, run, protocol):
     async with watch(run.id, alice, f"?after=0&protocol={protocol}") as viewer:
         reported = await viewer.next()
         code = await viewer.until_closed()
@@ -51,14 +46,12 @@ async def test_another_version_gets_the_servers_and_is_closed(
     assert subscription is None or not subscription._listeners
 
 
-async def test_non_members_do_not_learn_the_version(
-    alice: User, charlie: User, run: Run
-) -> None:
+async def test_non_members_do_not_learn_the_version(alice, charlie, run):
     assert await refusal(run.id, charlie, f"?protocol={PROTOCOL + 1}") == 4404
     assert await refusal(run.id, alice, "?protocol=new") == 4400
 
 
-def test_polling_pages_get_the_same_response(alice_client: Client, run: Run) -> None:
+def test_polling_pages_get_the_same_response(alice_client, run):
     address = f"/alpha/runs/{run.id}/stream.json"
 
     for protocol in OTHERS:
@@ -68,9 +61,7 @@ def test_polling_pages_get_the_same_response(alice_client: Client, run: Run) -> 
     assert alice_client.get(address, {"protocol": "new"}).status_code == 400
 
 
-def test_the_real_socket_sends_it_before_closing(
-    live_app: str, alice_client: Client, run: Run
-) -> None:
+def test_the_real_socket_sends_it_before_closing(live_app, alice_client, run):
     name = settings.SESSION_COOKIE_NAME
     cookie = f"{name}={alice_client.cookies[name].value}"
     address = live_app.replace("http:", "ws:") + f"/ws/runs/{run.id}/"

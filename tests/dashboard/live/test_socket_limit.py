@@ -7,19 +7,17 @@ import gc
 import pytest
 from django.db import OperationalError
 
-from dashboard.accounts.models import User
 from dashboard.live import consumer
 from dashboard.live.messages import PROTOCOL
 from dashboard.live.pubsub import ACCESS, _subscriptions
 from dashboard.pages.sockets import RunConsumer
-from dashboard.runs.models import Run
 from tests.dashboard.live.watching import come, refusal, watch
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _two_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def _two_each(monkeypatch) -> None:
     monkeypatch.setattr(consumer, "MAX_SOCKETS", 2)
 
 
@@ -28,7 +26,7 @@ def num_listeners() -> int:
     return len(subscription._listeners) if subscription else 0
 
 
-async def test_sockets_are_limited_per_person(alice: User, bob: User, run: Run) -> None:
+async def test_sockets_are_limited_per_person(alice, bob, run):
     async with watch(run.id, alice), watch(run.id, alice):
         assert await refusal(run.id, alice) == 4429
         async with watch(run.id, bob) as viewer:
@@ -38,9 +36,7 @@ async def test_sockets_are_limited_per_person(alice: User, bob: User, run: Run) 
         assert (await viewer.next_frame())["type"] == "snapshot"
 
 
-async def test_a_rejected_socket_uses_no_slot(
-    alice: User, charlie: User, run: Run
-) -> None:
+async def test_a_rejected_socket_uses_no_slot(alice, charlie, run):
     for _ in range(3):
         assert await refusal(run.id, charlie) == 4404
         async with watch(run.id, alice, f"?protocol={PROTOCOL + 1}") as viewer:
@@ -55,9 +51,7 @@ def num_consumers() -> int:
     return sum(isinstance(one, RunConsumer) for one in gc.get_objects())
 
 
-async def test_a_page_that_left_is_forgotten(
-    alice: User, charlie: User, run: Run
-) -> None:
+async def test_a_page_that_left_is_forgotten(alice, charlie, run):
     async def visit() -> None:
         async with watch(run.id, alice) as viewer:
             await viewer.next_frame()
@@ -73,8 +67,8 @@ async def test_a_page_that_left_is_forgotten(
 
 
 async def test_a_database_that_fails_as_a_page_comes_leaves_nothing(
-    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice, run, monkeypatch
+):
     async def fail(_self: RunConsumer) -> None:
         raise OperationalError("the server is away")
 
@@ -88,8 +82,8 @@ async def test_a_database_that_fails_as_a_page_comes_leaves_nothing(
 
 
 async def test_a_subscription_that_fails_as_a_page_comes_leaves_nothing(
-    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice, run, monkeypatch
+):
     async def fail(_self: RunConsumer) -> None:
         raise RuntimeError("no subscription")
 
@@ -103,9 +97,7 @@ async def test_a_subscription_that_fails_as_a_page_comes_leaves_nothing(
     assert not +consumer._num_open
 
 
-async def test_a_message_that_breaks_a_socket_leaves_nothing(
-    alice: User, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_that_breaks_a_socket_leaves_nothing(alice, run, monkeypatch):
     async def fail(*_: object, **__: object) -> None:
         raise OSError("gone")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.accounts.models import User
-from dashboard.runs.models import Run
 from tests.dashboard.live.watching import in_thread, watch
 from tests.dashboard.operations.scraping import Samples, reported
 
@@ -20,9 +18,7 @@ async def now() -> Samples:
     return reported_now
 
 
-async def test_an_open_page_and_its_frames_are_counted_while_it_is_open(
-    run: Run, alice: User
-) -> None:
+async def test_an_open_page_and_its_frames_are_counted_while_it_is_open(run, alice):
     before = await now()
     async with watch(run.pk, alice) as viewer:
         await viewer.next()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from channels.layers import get_channel_layer
 from redis.exceptions import ConnectionError as RedisGone
 
@@ -47,7 +46,7 @@ async def num_members() -> int:
     return found
 
 
-async def test_all_pages_are_notified_through_one_channel() -> None:
+async def test_all_pages_are_notified_through_one_channel():
     pages = [Page() for _ in range(3)]
     for page in pages:
         await subscribe(GROUP).join(page.receive)
@@ -60,7 +59,7 @@ async def test_all_pages_are_notified_through_one_channel() -> None:
         await subscribe(GROUP).leave(page.receive)
 
 
-async def test_the_last_listener_closes_the_channel() -> None:
+async def test_the_last_listener_closes_the_channel():
     received, left = Page(), Page()
     own = Subscription(GROUP)
     await own.join(received.receive)
@@ -75,7 +74,7 @@ async def test_the_last_listener_closes_the_channel() -> None:
     assert await num_members() == 0
 
 
-async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
+async def test_a_page_that_comes_after_the_last_has_left_hears_again():
     own, page = Subscription(GROUP), Page()
     await own.join(page.receive)
     await own.leave(page.receive)
@@ -87,9 +86,7 @@ async def test_a_page_that_comes_after_the_last_has_left_hears_again() -> None:
     await own.leave(page.receive)
 
 
-async def test_a_returning_redis_is_joined_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_returning_redis_is_joined_again(monkeypatch):
     layer: Any = get_channel_layer()
     receive, has_failed = layer.receive, asyncio.Event()
 
@@ -111,9 +108,7 @@ async def test_a_returning_redis_is_joined_again(
     await own.leave(page.receive)
 
 
-async def test_groups_lost_by_redis_are_joined_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_groups_lost_by_redis_are_joined_again(monkeypatch):
     monkeypatch.setattr(pubsub, "RENEW_SECONDS", 0.05)
     own, page = Subscription(GROUP), Page()
     await own.join(page.receive)
@@ -128,9 +123,7 @@ async def test_groups_lost_by_redis_are_joined_again(
     await own.leave(page.receive)
 
 
-async def test_an_unresponsive_redis_delays_no_page(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unresponsive_redis_delays_no_page(monkeypatch):
     layer: Any = get_channel_layer()
 
     async def never(*_: str) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from channels.layers import get_channel_layer
 
-from dashboard.accounts.models import User
 from dashboard.live import consumer
 from dashboard.live.messages import Position
 from dashboard.live.pubsub import group_name
@@ -28,15 +27,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def story(run: Run) -> Story:
+def story(run) -> Story:
     story = Story(run)
     story.start()
     return story
 
 
-async def test_a_new_page_gets_a_snapshot_then_updates(
-    alice: User, story: Story
-) -> None:
+async def test_a_new_page_gets_a_snapshot_then_updates(alice, story):
     await in_thread(story.take_steps)(3)
 
     async with watch(story.run.id, alice) as viewer:
@@ -53,9 +50,7 @@ async def test_a_new_page_gets_a_snapshot_then_updates(
     assert "reward/mean" in second["steps"][0]["values"]
 
 
-async def test_a_page_that_has_something_gets_only_the_rest(
-    alice: User, story: Story
-) -> None:
+async def test_a_page_that_has_something_gets_only_the_rest(alice, story):
     await in_thread(story.take_steps)(5)
     run = await Run.objects.aget(id=story.run.id)
 
@@ -67,9 +62,7 @@ async def test_a_page_that_has_something_gets_only_the_rest(
     assert [step["step"] for step in frame["steps"]] == [4, 5]
 
 
-async def test_a_page_that_has_everything_hears_so_at_once(
-    alice: User, story: Story
-) -> None:
+async def test_a_page_that_has_everything_hears_so_at_once(alice, story):
     run = await Run.objects.aget(id=story.run.id)
 
     async with watch(
@@ -81,8 +74,8 @@ async def test_a_page_that_has_everything_hears_so_at_once(
 
 
 async def test_events_between_joining_and_reading_are_not_lost(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice, story, monkeypatch
+):
     join = consumer.StreamConsumer._join
 
     async def join_late(self: consumer.StreamConsumer) -> None:
@@ -97,9 +90,7 @@ async def test_events_between_joining_and_reading_are_not_lost(
     assert frame["curves"]["clock"]["steps"] == [1]
 
 
-async def test_a_notification_wakes_a_page_before_it_polls(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_notification_wakes_a_page_before_it_polls(alice, story, monkeypatch):
     monkeypatch.setattr(consumer, "POLL_SECONDS", 30.0)
 
     async with watch(story.run.id, alice) as viewer:
@@ -111,9 +102,7 @@ async def test_a_notification_wakes_a_page_before_it_polls(
     assert [step["step"] for step in frame["steps"]] == [1]
 
 
-async def test_a_lost_notification_is_made_up_for_by_polling(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_notification_is_made_up_for_by_polling(alice, story, monkeypatch):
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(stream, "FRESH_SECONDS", 0.0)
     async with watch(story.run.id, alice) as viewer:
@@ -125,9 +114,7 @@ async def test_a_lost_notification_is_made_up_for_by_polling(
     assert [step["step"] for step in frame["steps"]] == [1]
 
 
-async def test_events_after_a_frame_wait_for_the_next(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_events_after_a_frame_wait_for_the_next(alice, story, monkeypatch):
     monkeypatch.setattr(consumer, "FRAME_SECONDS", 3_600.0)
     async with watch(story.run.id, alice) as viewer:
         assert (await viewer.next_frame())["type"] == "snapshot"
@@ -137,9 +124,7 @@ async def test_events_after_a_frame_wait_for_the_next(
         assert await viewer.is_quiet_for(0.3)
 
 
-async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(story, monkeypatch):
     reads, read = [], stream.read_run
 
     def read_run(run_id: int) -> Run:
@@ -157,7 +142,7 @@ async def test_a_run_is_read_no_oftener_than_a_page_is_sent_frames(
     assert min(gaps) > 0.9 * consumer.FRAME_SECONDS
 
 
-async def test_a_gap_is_filled_on_request(alice: User, story: Story) -> None:
+async def test_a_gap_is_filled_on_request(alice, story):
     await in_thread(story.take_steps)(4)
 
     async with watch(story.run.id, alice) as viewer:
@@ -169,7 +154,7 @@ async def test_a_gap_is_filled_on_request(alice: User, story: Story) -> None:
     assert [step["step"] for step in frame["steps"]] == [2, 3, 4]
 
 
-async def test_another_attempt_brings_a_snapshot(alice: User, story: Story) -> None:
+async def test_another_attempt_brings_a_snapshot(alice, story):
     await in_thread(story.take_steps)(2)
     seq = (await Run.objects.aget(id=story.run.id)).seq
 
@@ -180,9 +165,7 @@ async def test_another_attempt_brings_a_snapshot(alice: User, story: Story) -> N
     assert frame["attempt"] == 1
 
 
-async def test_a_resumed_run_rewinds_the_open_page(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resumed_run_rewinds_the_open_page(alice, story, monkeypatch):
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(stream, "FRESH_SECONDS", 0.0)
     await in_thread(story.take_steps)(4)
@@ -199,9 +182,7 @@ async def test_a_resumed_run_rewinds_the_open_page(
     assert frame["curves"]["clock"]["steps"] == [1, 2]
 
 
-async def test_no_stale_snapshot_after_a_rewind(
-    alice: User, bob: User, story: Story
-) -> None:
+async def test_no_stale_snapshot_after_a_rewind(alice, bob, story):
     await in_thread(story.take_steps)(4)
     await in_thread(Run.objects.filter(id=story.run.id).update)(
         state="queued", lease_until=None
@@ -230,7 +211,7 @@ def resume_after(run: Run, *, step: int) -> None:
     Run.objects.filter(id=run.id).update(attempt=2, seq=run.seq + 1, last_step=step)
 
 
-async def test_a_page_far_behind_gets_a_snapshot(alice: User, story: Story) -> None:
+async def test_a_page_far_behind_gets_a_snapshot(alice, story):
     await Run.objects.filter(id=story.run.id).aupdate(seq=100_000)
 
     async with watch(story.run.id, alice, "?after=3&attempt=1") as viewer:
@@ -239,7 +220,7 @@ async def test_a_page_far_behind_gets_a_snapshot(alice: User, story: Story) -> N
     assert frame["type"] == "snapshot"
 
 
-async def test_a_change_of_state_reaches_the_page(alice: User, story: Story) -> None:
+async def test_a_change_of_state_reaches_the_page(alice, story):
     async with watch(story.run.id, alice) as viewer:
         await viewer.next_frame()
         await in_thread(story.end)("failed", fail_reason="no model")
@@ -250,7 +231,7 @@ async def test_a_change_of_state_reaches_the_page(alice: User, story: Story) -> 
     assert frame["run"]["has_ended"] is True
 
 
-async def test_two_viewers_see_the_same(alice: User, bob: User, story: Story) -> None:
+async def test_two_viewers_see_the_same(alice, bob, story):
     async with (
         watch(story.run.id, alice) as one,
         watch(story.run.id, bob) as other,
@@ -263,7 +244,7 @@ async def test_two_viewers_see_the_same(alice: User, bob: User, story: Story) ->
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def reads(monkeypatch) -> Counter[str]:
     """How often each of the feed's reads was made."""
     counted: Counter[str] = Counter()
 
@@ -281,9 +262,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-async def test_all_viewers_of_a_run_share_one_read(
-    alice: User, story: Story, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_viewers_of_a_run_share_one_read(alice, story, reads, monkeypatch):
     monkeypatch.setattr(consumer, "POLL_SECONDS", 60.0)
     async with AsyncExitStack() as stack:
         viewers = [
@@ -303,9 +282,7 @@ async def test_all_viewers_of_a_run_share_one_read(
     assert reads == {"read_run": 1, "read_batch": 1}
 
 
-async def test_viewers_that_poll_share_a_look_too(
-    alice: User, story: Story, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_viewers_that_poll_share_a_look_too(alice, story, reads, monkeypatch):
     assert stream.FRESH_SECONDS >= 1
     monkeypatch.setattr(stream, "FRESH_SECONDS", 3_600.0)
     monkeypatch.setattr(consumer, "POLL_SECONDS", 0.02)
@@ -329,7 +306,7 @@ async def test_viewers_that_poll_share_a_look_too(
     assert reads["read_run"] == 1
 
 
-async def test_a_forged_ring_sends_nothing(alice: User, story: Story) -> None:
+async def test_a_forged_ring_sends_nothing(alice, story):
     layer = get_channel_layer()
     assert layer is not None
 
@@ -341,9 +318,7 @@ async def test_a_forged_ring_sends_nothing(alice: User, story: Story) -> None:
         assert await viewer.is_quiet_for(0.3)
 
 
-async def test_groups_wake_no_page_before_their_step(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_groups_wake_no_page_before_their_step(alice, story, monkeypatch):
     monkeypatch.setattr(consumer, "POLL_SECONDS", 30.0)
 
     async with watch(story.run.id, alice) as viewer:
@@ -358,9 +333,7 @@ async def test_groups_wake_no_page_before_their_step(
 
 
 @pytest.mark.slow
-async def test_a_page_idle_for_12_seconds_still_hears(
-    alice: User, story: Story
-) -> None:
+async def test_a_page_idle_for_12_seconds_still_hears(alice, story):
     async with watch(story.run.id, alice) as viewer:
         await viewer.next_frame()
         await asyncio.sleep(12)
@@ -370,9 +343,7 @@ async def test_a_page_idle_for_12_seconds_still_hears(
     assert [step["step"] for step in frame["steps"]] == [1]
 
 
-async def test_frequent_requests_cause_no_extra_reads(
-    alice: User, story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frequent_requests_cause_no_extra_reads(alice, story, monkeypatch):
     await in_thread(story.take_steps)(30)
     run = await Run.objects.aget(id=story.run.id)
     read_after, reads = RunConsumer.read_after, list[Position]()

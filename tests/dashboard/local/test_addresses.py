@@ -10,14 +10,14 @@ from dashboard.local.data_folder import LocalFault, close_folder, embedded_addre
 from dashboard.project.database import parse_database_url
 
 
-def test_sockets_lie_in_the_data_folder() -> None:
+def test_sockets_lie_in_the_data_folder():
     found = embedded_addresses(Path("/srv/cohort"))
 
     assert found.postgres_folder == Path("/srv/cohort/sockets/postgres")
     assert found.redis_url == "unix:///srv/cohort/sockets/redis/redis.sock"
 
 
-def test_a_deep_data_folder_gets_a_short_socket_path() -> None:
+def test_a_deep_data_folder_gets_a_short_socket_path():
     deep = Path("/srv") / ("d" * 120)
     deeper = Path("/srv") / ("d" * 121)
 
@@ -29,7 +29,7 @@ def test_a_deep_data_folder_gets_a_short_socket_path() -> None:
     assert found != embedded_addresses(deeper)
 
 
-def test_django_reads_the_embedded_address() -> None:
+def test_django_reads_the_embedded_address():
     url = embedded_addresses(Path("/srv/cohort")).database_url
 
     found = parse_database_url(url)
@@ -38,7 +38,7 @@ def test_django_reads_the_embedded_address() -> None:
     assert (found["USER"], found["NAME"]) == ("cohort", "cohort")
 
 
-def test_up_closes_the_data_folder_to_other_users(tmp_path: Path) -> None:
+def test_up_closes_the_data_folder_to_other_users(tmp_path):
     (tmp_path / "uploads").mkdir(mode=0o755)
     (tmp_path / "secret-key").write_text("x")
     (tmp_path / "secret-key").chmod(0o644)
@@ -53,9 +53,7 @@ def test_up_closes_the_data_folder_to_other_users(tmp_path: Path) -> None:
     assert modes == {"uploads": 0o700, "secret-key": 0o600, "link": 0o644}
 
 
-def test_only_own_entries_that_others_can_read_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_own_entries_that_others_can_read_are_closed(tmp_path, monkeypatch):
     (tmp_path / "closed").mkdir(mode=0o700)
     (tmp_path / "open").mkdir(mode=0o755)
 
@@ -72,9 +70,7 @@ def test_only_own_entries_that_others_can_read_are_closed(
     close_folder(tmp_path)
 
 
-def test_an_entry_that_vanishes_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_vanishes_is_passed_over(tmp_path, monkeypatch):
     (tmp_path / "uploads").mkdir(mode=0o755)
     gone = tmp_path / "postgres.pid"
     monkeypatch.setattr(Path, "iterdir", lambda _: iter([gone, tmp_path / "uploads"]))

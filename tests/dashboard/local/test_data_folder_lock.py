@@ -26,7 +26,7 @@ def hold_elsewhere(folder: Path) -> subprocess.Popen[str]:
     return holder
 
 
-def test_a_second_start_names_the_running_process(tmp_path: Path) -> None:
+def test_a_second_start_names_the_running_process(tmp_path):
     with hold_elsewhere(tmp_path) as holder:
         with (
             pytest.raises(LocalFault) as fault,
@@ -38,7 +38,7 @@ def test_a_second_start_names_the_running_process(tmp_path: Path) -> None:
     assert f"process {holder.pid}, http://127.0.0.1:8000" in str(fault.value)
 
 
-def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_a_killed_holder_leaves_the_folder_free(tmp_path):
     with hold_elsewhere(tmp_path) as holder:
         holder.kill()
 

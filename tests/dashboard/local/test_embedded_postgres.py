@@ -34,7 +34,7 @@ def made() -> Iterator[Path]:
 
 
 @pytest.fixture
-def postgres(folder: Path, made: Path) -> Iterator[EmbeddedPostgres]:
+def postgres(folder, made) -> Iterator[EmbeddedPostgres]:
     server = make_server(folder)
     # With its owner: as root PostgreSQL has a user of its own.
     subprocess.run(["/bin/cp", "-a", made, server.folder], check=True)
@@ -58,9 +58,7 @@ def connect(
     )
 
 
-def test_the_private_socket_accepts_only_a_role_without_superuser(
-    postgres: EmbeddedPostgres,
-) -> None:
+def test_the_private_socket_accepts_only_a_role_without_superuser(postgres):
     postgres.start()
 
     with connect(postgres) as connection:
@@ -83,7 +81,7 @@ def test_the_private_socket_accepts_only_a_role_without_superuser(
 
 
 @pytest.mark.slow
-def test_data_is_kept_over_a_restart(postgres: EmbeddedPostgres) -> None:
+def test_data_is_kept_over_a_restart(postgres):
     postgres.start()
     with connect(postgres) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS value")
@@ -96,7 +94,7 @@ def test_data_is_kept_over_a_restart(postgres: EmbeddedPostgres) -> None:
 
 
 @pytest.mark.slow
-def test_a_crash_loses_nothing_that_was_committed(postgres: EmbeddedPostgres) -> None:
+def test_a_crash_loses_nothing_that_was_committed(postgres):
     postgres.start()
     with connect(postgres) as connection:
         connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 500) AS n")
@@ -110,9 +108,7 @@ def test_a_crash_loses_nothing_that_was_committed(postgres: EmbeddedPostgres) ->
         assert connection.execute("SELECT count(*) FROM kept").fetchone() == (500,)
 
 
-def test_a_server_left_over_by_a_killed_start_is_taken_over(
-    folder: Path, postgres: EmbeddedPostgres
-) -> None:
+def test_a_server_left_over_by_a_killed_start_is_taken_over(folder, postgres):
     postgres.start()
     with connect(postgres) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS value")
@@ -128,7 +124,7 @@ def test_a_server_left_over_by_a_killed_start_is_taken_over(
 
 
 @pytest.mark.slow
-def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
+def test_a_half_made_cluster_is_made_again(folder):
     half_made = folder / "postgres.new"
     half_made.mkdir()
     (half_made / "PG_VERSION").write_text("18\n")
@@ -141,9 +137,7 @@ def test_a_half_made_cluster_is_made_again(folder: Path) -> None:
     server.stop()
 
 
-def test_a_cluster_that_cannot_start_shows_its_log(
-    postgres: EmbeddedPostgres,
-) -> None:
+def test_a_cluster_that_cannot_start_shows_its_log(postgres):
     (postgres.folder / "postgresql.conf").write_text("no_such_setting = 1\n")
 
     with pytest.raises(LocalFault, match="no_such_setting"):
@@ -151,9 +145,7 @@ def test_a_cluster_that_cannot_start_shows_its_log(
 
 
 @pytest.mark.slow
-def test_a_recovering_server_is_awaited(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recovering_server_is_awaited(folder, monkeypatch):
     first = make_server(folder)
     first.start()
     first.stop()

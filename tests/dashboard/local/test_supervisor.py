@@ -66,9 +66,7 @@ def supervise(
     return supervisor
 
 
-def test_an_exited_process_is_restarted_and_reported(
-    tmp_path: Path, reported: list[str]
-) -> None:
+def test_an_exited_process_is_restarted_and_reported(tmp_path, reported):
     service = Sleeper(tmp_path, "import time; time.sleep(60)")
     supervisor = supervise(service, reported=reported)
     assert service.child is not None
@@ -81,7 +79,7 @@ def test_an_exited_process_is_restarted_and_reported(
     assert str(service.log) in reported[0]
 
 
-def test_pauses_grow_while_it_keeps_ending(tmp_path: Path, reported: list[str]) -> None:
+def test_pauses_grow_while_it_keeps_ending(tmp_path, reported):
     service = Sleeper(tmp_path, "raise SystemExit(4)")
     supervisor = supervise(service, reported=reported)
     pauses: list[float] = []
@@ -95,7 +93,7 @@ def test_pauses_grow_while_it_keeps_ending(tmp_path: Path, reported: list[str]) 
     assert "exit 4" in reported[0]
 
 
-def test_a_failed_restart_is_retried(tmp_path: Path, reported: list[str]) -> None:
+def test_a_failed_restart_is_retried(tmp_path, reported):
     full, busy = LocalFault("the disk is full"), BlockingIOError(errno.EAGAIN, "busy")
     service = Sleeper(tmp_path, "import time; time.sleep(60)")
     supervisor = supervise(service, reported=reported)
@@ -113,9 +111,7 @@ def test_a_failed_restart_is_retried(tmp_path: Path, reported: list[str]) -> Non
     assert len(reported) == 5
 
 
-def test_a_slow_server_is_awaited_and_reported(
-    tmp_path: Path, reported: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_server_is_awaited_and_reported(tmp_path, reported, monkeypatch):
     monkeypatch.setattr(supervising, "REPORT_SECONDS", 0.2)
     server = Sleeper(tmp_path, "import time; time.sleep(60)")
     process = Sleeper(tmp_path, "import time; time.sleep(60)")
@@ -141,8 +137,8 @@ def test_a_slow_server_is_awaited_and_reported(
 
 
 def test_stopping_ends_a_process_that_ignores_the_request(
-    tmp_path: Path, reported: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, reported, monkeypatch
+):
     monkeypatch.setattr(supervising, "PATIENCE_SECONDS", 0.5)
     ready = tmp_path / "ready"
     service = Sleeper(
@@ -159,7 +155,7 @@ def test_stopping_ends_a_process_that_ignores_the_request(
     assert service.child.returncode == -9
 
 
-def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
+def test_children_die_with_a_killed_parent(tmp_path):
     code = (
         "import pathlib, sys, time\n"
         "from dashboard.project.subprocesses import start_child\n"

@@ -57,7 +57,7 @@ class Terminal:
 
 
 @pytest.fixture
-def start(data: Path, port: int) -> Iterator[Callable[..., Terminal]]:
+def start(data, port) -> Iterator[Callable[..., Terminal]]:
     """Start `up` on the test's folder, and stop it in any case."""
     terminals: list[Terminal] = []
 
@@ -129,8 +129,8 @@ def open_to_others(data: Path) -> list[Path]:
 
 @pytest.mark.slow  # and in tests/smoke.txt
 def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
-    start: Callable[..., Terminal], data: Path, port: int
-) -> None:
+    start, data, port
+):
     terminal = start("--no-starter")
 
     landed = sign_in(terminal.wait_for_link())
@@ -144,9 +144,7 @@ def test_it_starts_prints_a_link_that_signs_in_and_stops_leaving_nothing(
 
 
 @pytest.mark.slow
-def test_a_second_start_on_the_same_folder_is_refused(
-    start: Callable[..., Terminal],
-) -> None:
+def test_a_second_start_on_the_same_folder_is_refused(start):
     first = start("--no-starter")
     first.wait_for_link()
 
@@ -159,9 +157,7 @@ def test_a_second_start_on_the_same_folder_is_refused(
 
 
 @pytest.mark.slow
-def test_a_port_in_use_is_reported_before_anything_is_started(
-    tmp_path: Path, port: int
-) -> None:
+def test_a_port_in_use_is_reported_before_anything_is_started(tmp_path, port):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
@@ -177,9 +173,7 @@ def test_a_port_in_use_is_reported_before_anything_is_started(
 
 
 @pytest.mark.slow
-def test_a_second_start_finds_everything(
-    start: Callable[..., Terminal],
-) -> None:
+def test_a_second_start_finds_everything(start):
     first = start("--no-starter")
     sign_in(first.wait_for_link())
     first.stop(signal.SIGTERM)
@@ -191,9 +185,7 @@ def test_a_second_start_finds_everything(
 
 
 @pytest.mark.slow
-def test_a_killed_start_leaves_no_process_and_no_obstacle(
-    start: Callable[..., Terminal], data: Path
-) -> None:
+def test_a_killed_start_leaves_no_process_and_no_obstacle(start, data):
     first = start("--no-starter")
     first.wait_for_link()
     first.process.kill()
@@ -207,9 +199,7 @@ def test_a_killed_start_leaves_no_process_and_no_obstacle(
 
 
 @pytest.mark.slow
-def test_killed_processes_are_restarted(
-    start: Callable[..., Terminal], data: Path, port: int
-) -> None:
+def test_killed_processes_are_restarted(start, data, port):
     terminal = start("--no-starter")
     terminal.wait_for_link()
     postmaster = int((data / "postgres/postmaster.pid").read_text().split()[0])

@@ -13,7 +13,6 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import Dataset
 from dashboard.observability.logging import (
     JsonLine,
@@ -41,7 +40,7 @@ def line_of(message: str, *args: object, error: Exception | None = None) -> str:
     return JsonLine().format(record)
 
 
-def test_a_line_is_one_object_with_its_context() -> None:
+def test_a_line_is_one_object_with_its_context():
     with bound(request_id="r-12345678", run=7, attempt=2, team=None):
         bind(step=40)
         line = json.loads(line_of("%s saved", "step-40"))
@@ -56,7 +55,7 @@ def test_a_line_is_one_object_with_its_context() -> None:
     assert current_facts() == {}
 
 
-def test_the_context_ends_with_the_task() -> None:
+def test_the_context_ends_with_the_task():
     with bound():
         begin(task="training.work", request_id="r-12345678")
         begin()
@@ -64,7 +63,7 @@ def test_the_context_ends_with_the_task() -> None:
         assert current_facts() == {}
 
 
-def test_an_exception_is_one_object_with_its_traceback() -> None:
+def test_an_exception_is_one_object_with_its_traceback():
     try:
         raise ValueError("one\ntwo")
     except ValueError as error:
@@ -110,7 +109,7 @@ WRITTEN = [
 ]
 
 
-def test_no_key_and_no_text_of_a_prompt_is_written() -> None:
+def test_no_key_and_no_text_of_a_prompt_is_written():
     for said, shown in WRITTEN:
         line = json.loads(line_of("%s", said, error=RuntimeError(said)))
         record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "%s", (said,), None)
@@ -122,9 +121,7 @@ def test_no_key_and_no_text_of_a_prompt_is_written() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("run_id", "run"), [("7", 7), ("²", None), ("9" * 19, None)])
-def test_a_request_is_logged_with_any_run_parameter(
-    monkeypatch: pytest.MonkeyPatch, run_id: str, run: int | None
-) -> None:
+def test_a_request_is_logged_with_any_run_parameter(monkeypatch, run_id, run):
     monkeypatch.setattr("dashboard.observability.requests.SLOW_SECONDS", 0)
     written = io.StringIO()
     handler = logging.StreamHandler(written)
@@ -141,9 +138,7 @@ def test_a_request_is_logged_with_any_run_parameter(
     assert line.get("run") == run
 
 
-def test_client_errors_are_not_logged_as_errors(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_client_errors_are_not_logged_as_errors(caplog):
     answer = Client().get("/sign-in/", headers={"host": "evil.example"})
 
     assert answer.status_code == 400
@@ -151,7 +146,7 @@ def test_client_errors_are_not_logged_as_errors(
 
 
 @pytest.mark.django_db
-def test_a_rejected_form_logs_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_form_logs_the_reason(caplog):
     client = Client(enforce_csrf_checks=True)
 
     client.post("/sign-in/", headers={"origin": "https://evil.example"})
@@ -160,7 +155,7 @@ def test_a_rejected_form_logs_the_reason(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.django_db
-def test_both_lines_of_a_refused_row_are_hidden(team: Team) -> None:
+def test_both_lines_of_a_refused_row_are_hidden(team):
     run = make_run(team)
     changes = {"finished_at": run.created_at - timedelta(days=1), "name": "a\nsecret"}
 
@@ -175,7 +170,7 @@ def test_both_lines_of_a_refused_row_are_hidden(team: Team) -> None:
 
 
 @pytest.mark.django_db
-def test_an_existing_name_is_not_logged(team: Team) -> None:
+def test_an_existing_name_is_not_logged(team):
     name = "one\nsecret"
     Dataset.objects.create(team=team, name=name)
 
@@ -191,7 +186,7 @@ def test_an_existing_name_is_not_logged(team: Team) -> None:
 @pytest.mark.parametrize(
     "said", ["COPY a, line 1", "Key (a)=(", "Key (", "Failing row contains \n\n"]
 )
-def test_a_long_text_is_quietened_soon(said: str) -> None:
+def test_a_long_text_is_quietened_soon(said):
     began = time.process_time()
 
     redact(said * 30_000)
@@ -208,11 +203,11 @@ def test_a_long_text_is_quietened_soon(said: str) -> None:
         (["manage.py", "up"], "manage.py up"),
     ],
 )
-def test_a_line_names_its_process(argv: list[str], name: str) -> None:
+def test_a_line_names_its_process(argv, name):
     assert process_name(argv) == name
 
 
-def test_a_fatal_exception_is_one_object(app_environment: dict[str, str]) -> None:
+def test_a_fatal_exception_is_one_object(app_environment):
     code = "import django; django.setup(); raise RuntimeError('it ended')"
 
     ended = subprocess.run(
@@ -238,8 +233,8 @@ def test_a_fatal_exception_is_one_object(app_environment: dict[str, str]) -> Non
     ],
 )
 def test_a_setting_that_is_wrong_is_refused_by_its_name_and_value(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+    monkeypatch, name, value
+):
     monkeypatch.setenv(name, value)
 
     with pytest.raises(ValueError, match=f"{name}.*{value}"):

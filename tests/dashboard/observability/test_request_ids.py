@@ -40,7 +40,7 @@ async def ask(
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-async def test_a_request_id_is_generated_and_returned(kind: str) -> None:
+async def test_a_request_id_is_generated_and_returned(kind):
     within, reported = await ask({"host": "cohort.example.org"}, kind=kind)
 
     assert within == reported
@@ -48,13 +48,13 @@ async def test_a_request_id_is_generated_and_returned(kind: str) -> None:
     assert current_request_id() is None
 
 
-async def test_local_programs_may_set_the_request_id() -> None:
+async def test_local_programs_may_set_the_request_id():
     own = {"host": "localhost:8000", "x-request-id": GIVEN}
 
     assert await ask(own) == (GIVEN, GIVEN)
 
 
-async def test_request_ids_of_strangers_are_ignored() -> None:
+async def test_request_ids_of_strangers_are_ignored():
     for more in (
         {"client": "192.0.2.7"},
         {"client": ""},
@@ -72,7 +72,7 @@ async def test_request_ids_of_strangers_are_ignored() -> None:
         assert reported != headers["x-request-id"], more
 
 
-async def test_a_proxys_is_taken_where_it_sets_it_itself() -> None:
+async def test_a_proxys_is_taken_where_it_sets_it_itself():
     headers = {"host": "cohort.example.org", "x-request-id": GIVEN}
 
     assert await ask(headers, client="192.0.2.7", trusts_proxy=True) == (GIVEN, GIVEN)

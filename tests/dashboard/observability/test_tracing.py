@@ -108,9 +108,7 @@ def run(env: dict[str, str], code: str = PROCESS) -> str:
 
 
 @pytest.mark.slow
-def test_errors_and_spans_contain_no_user_text(
-    app_environment: dict[str, str], receiver: Receiver
-) -> None:
+def test_errors_and_spans_contain_no_user_text(app_environment, receiver):
     env = {
         **app_environment,
         "COHORT_SENTRY_DSN": f"http://key@{receiver.address}/7",
@@ -151,8 +149,8 @@ trace.get_tracer_provider().force_flush()
 @pytest.mark.slow
 @pytest.mark.parametrize("with_own", [False, True])
 def test_spans_use_the_endpoint_file_unless_they_have_their_own(
-    app_environment: dict[str, str], receiver: Receiver, tmp_path: Path, with_own: bool
-) -> None:
+    app_environment, receiver, tmp_path, with_own
+):
     file = tmp_path / "endpoint"
     file.write_text(f"http://{receiver.address}/otlp/\n")
     env = {**app_environment, "OTEL_EXPORTER_OTLP_ENDPOINT_FILE": str(file)}
@@ -169,9 +167,7 @@ def test_spans_use_the_endpoint_file_unless_they_have_their_own(
 
 
 @pytest.mark.slow
-def test_a_missing_package_is_reported_and_nothing_else_fails(
-    app_environment: dict[str, str],
-) -> None:
+def test_a_missing_package_is_reported_and_nothing_else_fails(app_environment):
     env = {
         **app_environment,
         "COHORT_SENTRY_DSN": "http://key@127.0.0.1:9/7",
@@ -190,9 +186,7 @@ def test_a_missing_package_is_reported_and_nothing_else_fails(
 
 
 @pytest.mark.slow
-def test_nothing_is_loaded_without_configuration(
-    app_environment: dict[str, str],
-) -> None:
+def test_nothing_is_loaded_without_configuration(app_environment):
     code = (
         "import django; django.setup()\nimport dashboard.celery, sys\n"
         "assert not {'sentry_sdk', 'opentelemetry'} & set(sys.modules)\n"
@@ -201,7 +195,7 @@ def test_nothing_is_loaded_without_configuration(
     run(app_environment, code)
 
 
-def test_spans_of_requests_contain_only_the_method() -> None:
+def test_spans_of_requests_contain_only_the_method():
     event = {
         "request": {
             "method": "POST",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.completions.models import Comment
 from dashboard.datasets.imports import start_job, store_upload
 from dashboard.datasets.mapping import Mapping
@@ -19,7 +18,7 @@ def verbs() -> list[str]:
     return list(AuditEntry.objects.order_by("pk").values_list("verb", flat=True))
 
 
-def test_tags_and_comments_of_a_group(team: Team, alice_client: Client) -> None:
+def test_tags_and_comments_of_a_group(team, alice_client):
     run = make_run(team)
     make_group(run, step=1, prompt_index=0)
     page = reverse("group_marks", args=["alpha", run.pk, 1, 0])
@@ -40,7 +39,7 @@ def test_tags_and_comments_of_a_group(team: Team, alice_client: Client) -> None:
     assert first.detail == {"run": run.pk, "completion": None, "tag": "reward-hack"}
 
 
-def test_a_report_that_is_saved(team: Team, alice: User, alice_client: Client) -> None:
+def test_a_report_that_is_saved(team, alice, alice_client):
     report = make_report(team, alice, "Text")
     given = {"base_version": report.number, "title": "Other", "text": "More"}
 
@@ -50,9 +49,7 @@ def test_a_report_that_is_saved(team: Team, alice: User, alice_client: Client) -
     assert entry.detail == {"title": "Other", "number": report.number + 1}
 
 
-def test_the_teams_views_of_the_run_list_and_not_ones_own(
-    team: Team, alice_client: Client
-) -> None:
+def test_the_teams_views_of_the_run_list_and_not_ones_own(team, alice_client):
     alice_client.post("/alpha/runs/views/", {"name": "Mine", "address": "q=a"})
     shared = {"name": "Ours", "address": "q=b", "shared": "1"}
     alice_client.post("/alpha/runs/views/", shared)
@@ -64,7 +61,7 @@ def test_the_teams_views_of_the_run_list_and_not_ones_own(
     assert verbs() == ["view.saved", "view.changed", "view.changed", "view.deleted"]
 
 
-def test_a_cancelled_import(team: Team, alice: User, alice_client: Client) -> None:
+def test_a_cancelled_import(team, alice, alice_client):
     file = SimpleUploadedFile("rows.jsonl", b'{"prompt": "1+1="}\n')
     upload = store_upload(team=team, user=alice, file=file, dataset=None)
     mapping = Mapping(prompt="prompt")

@@ -8,12 +8,9 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
-import pytest
-from django.test import Client
 from django.utils import timezone
-from pytest_django.fixtures import DjangoAssertNumQueries
 
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role
 from dashboard.accounts.request_context import RequestContext, acting_in
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel
@@ -32,9 +29,7 @@ def verbs_shown(text: str) -> list[str]:
     )
 
 
-def test_an_entry_has_actor_action_object_and_source(
-    team: Team, alice: User, alice_client: Client, run: Run
-) -> None:
+def test_an_entry_has_actor_action_object_and_source(team, alice, alice_client, run):
     with acting_in(RequestContext(address="192.0.2.7", agent="Firefox 128 on Linux")):
         record(team, alice, "run.launched", run, name=run.name, group=None)
     with acting_in(RequestContext(program="training.reap")):
@@ -50,7 +45,7 @@ def test_an_entry_has_actor_action_object_and_source(
     assert '<span class="number">2</span> of <span class="number">2</span>' in text
 
 
-def test_it_is_for_admins_and_owners(team: Team, bob: User, bob_client: Client) -> None:
+def test_it_is_for_admins_and_owners(team, bob, bob_client):
     for role, status in (("viewer", 403), ("member", 403), ("admin", 200)):
         Membership.objects.filter(user=bob).update(role=Role(role))
 
@@ -59,9 +54,7 @@ def test_it_is_for_admins_and_owners(team: Team, bob: User, bob_client: Client) 
         assert (LOG in bob_client.get("/alpha/settings").text) == (status == 200), role
 
 
-def test_another_teams_entries_are_nowhere(
-    charlie: User, alice_client: Client, alice: User
-) -> None:
+def test_another_teams_entries_are_nowhere(charlie, alice_client, alice):
     other = charlie.teams.get()
     record(other, charlie, "team.created", other, slug="other")
 
@@ -71,9 +64,7 @@ def test_another_teams_entries_are_nowhere(
     assert "team.created" not in alice_client.get(f"{LOG}jsonl").getvalue().decode()
 
 
-def test_filters_are_parameters_of_the_address(
-    team: Team, alice: User, bob: User, alice_client: Client, run: Run
-) -> None:
+def test_filters_are_parameters_of_the_address(team, alice, bob, alice_client, run):
     other = make_run(team)
     record(team, alice, "run.launched", run)
     record(team, bob, "run.locked", other)
@@ -95,8 +86,8 @@ def test_filters_are_parameters_of_the_address(
 
 
 def test_an_invalid_filter_is_reported_and_finds_nothing(
-    team: Team, alice: User, alice_client: Client, run: Run
-) -> None:
+    team, alice, alice_client, run
+):
     record(team, alice, "run.launched", run)
 
     for query in (
@@ -111,9 +102,7 @@ def test_an_invalid_filter_is_reported_and_finds_nothing(
             assert verbs_shown(response.text) == [], query
 
 
-def test_a_long_log_has_pages_that_keep_the_filters(
-    team: Team, alice: User, alice_client: Client, run: Run
-) -> None:
+def test_a_long_log_has_pages_that_keep_the_filters(team, alice, alice_client, run):
     for _ in range(51):
         record(team, alice, "run.locked", run)
 
@@ -128,8 +117,8 @@ def test_a_long_log_has_pages_that_keep_the_filters(
 
 
 def test_objects_are_named_and_linked_only_for_readers(
-    team: Team, alice: User, charlie: User, alice_client: Client, run: Run
-) -> None:
+    team, alice, charlie, alice_client, run
+):
     foreign = make_run(charlie.teams.get(), name="secret-run")
     record(team, alice, "run.locked", foreign)  # which no service would write
     url = "https://hooks.example.org/T0K3N"
@@ -150,9 +139,7 @@ def test_objects_are_named_and_linked_only_for_readers(
     assert "T0K3N" not in text
 
 
-def test_an_erased_person_is_called_so(
-    team: Team, alice: User, bob: User, alice_client: Client, run: Run
-) -> None:
+def test_an_erased_person_is_called_so(team, alice, bob, alice_client, run):
     record(team, bob, "run.launched", run)
     erase_person(bob)
 
@@ -163,12 +150,8 @@ def test_an_erased_person_is_called_so(
 
 
 def test_a_file_contains_all_filtered_entries(
-    team: Team,
-    alice: User,
-    alice_client: Client,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    team, alice, alice_client, run, monkeypatch
+):
     monkeypatch.setattr(audit_log, "AT_A_TIME", 2)
     for number in range(5):
         record(team, alice, "run.locked", run, number=number)
@@ -185,9 +168,7 @@ def test_a_file_contains_all_filtered_entries(
     assert (rows[0]["person"], rows[0]["address"]) == ("alice", None)
 
 
-def test_no_spreadsheet_takes_a_cell_for_a_formula(
-    team: Team, alice: User, alice_client: Client, run: Run
-) -> None:
+def test_no_spreadsheet_takes_a_cell_for_a_formula(team, alice, alice_client, run):
     with acting_in(RequestContext(agent="=cmd|' /C calc'!A0")):
         record(team, alice, "run.described", run, name="=1+1")
 
@@ -200,12 +181,8 @@ def test_no_spreadsheet_takes_a_cell_for_a_formula(
 
 
 def test_a_page_costs_a_query_for_each_type_of_things(
-    team: Team,
-    alice: User,
-    alice_client: Client,
-    run: Run,
-    django_assert_num_queries: DjangoAssertNumQueries,
-) -> None:
+    team, alice, alice_client, run, django_assert_num_queries
+):
     rule = make_rule(team)
     for _ in range(10):
         record(team, alice, "run.locked", make_run(team))

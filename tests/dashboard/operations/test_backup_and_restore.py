@@ -13,14 +13,13 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, User
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel
 from dashboard.local.management.commands.migrate import known_migrations
@@ -36,14 +35,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def data(tmp_path: Path, settings: Any) -> Path:
+def data(tmp_path, settings) -> Path:
     settings.COHORT_DATA = tmp_path / "data"
     settings.DATABASE_IS_EMBEDDED = False
     return tmp_path / "data"
 
 
 @pytest.fixture
-def full_server(data: Path, team: Team, alice: User) -> Run:
+def full_server(data, team, alice) -> Run:
     """Rows with odd texts, and files as the trainer and a person leave them."""
     run = make_run(team)
     make_steps(run, {"reward/mean": [0.25, None, 0.75]})
@@ -69,9 +68,7 @@ def put(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 
 @pytest.fixture(params=["own servers", "a database of its own"])
-def another_server(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., str]]:
+def another_server(tmp_path, request) -> Iterator[Callable[..., str]]:
     """Runs a command of manage.py on an empty database and data folder."""
     env = {**os.environ, "COHORT_DATA": str(tmp_path / "another")}
     if request.param == "own servers":
@@ -138,9 +135,7 @@ def rewrite(path: Path, change: Callable[[str, bytes], bytes | None]) -> None:
 
 
 @pytest.mark.slow
-def test_an_empty_server_becomes_the_same_server(
-    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
-) -> None:
+def test_an_empty_server_becomes_the_same_server(full_server, tmp_path, another_server):
     first, second = tmp_path / "first.tar", tmp_path / "second.tar"
 
     call_command("backup", str(first))
@@ -167,8 +162,8 @@ def test_an_empty_server_becomes_the_same_server(
 @pytest.mark.slow
 @pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
 def test_a_restored_server_adds_new_ids_and_starts_and_sends_nothing(
-    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
-) -> None:
+    full_server, tmp_path, another_server
+):
     Run.objects.update(state=RunState.QUEUED, finished_at=None)
     channel = {
         "kind": "webhook",
@@ -204,9 +199,7 @@ def test_a_restored_server_adds_new_ids_and_starts_and_sends_nothing(
     assert list((tmp_path / "another").rglob("events.jsonl"))
 
 
-def test_a_backup_is_private_and_never_overwritten(
-    full_server: Run, tmp_path: Path, data: Path
-) -> None:
+def test_a_backup_is_private_and_never_overwritten(full_server, tmp_path, data):
     file = tmp_path / "backup.tar"
     call_command("backup", str(file))
 
@@ -218,9 +211,7 @@ def test_a_backup_is_private_and_never_overwritten(
         call_command("backup", str(data / "backup.tar"))
 
 
-def test_sessions_and_derived_files_are_left_out(
-    full_server: Run, tmp_path: Path, alice_client: object
-) -> None:
+def test_sessions_and_derived_files_are_left_out(full_server, tmp_path, alice_client):
     file = tmp_path / "backup.tar"
     call_command("backup", str(file))
 
@@ -232,9 +223,7 @@ def test_sessions_and_derived_files_are_left_out(
     assert not any(name.startswith("data/postgres") for name in names)
 
 
-def test_a_server_that_is_not_empty_is_refused(
-    full_server: Run, tmp_path: Path
-) -> None:
+def test_a_server_that_is_not_empty_is_refused(full_server, tmp_path):
     file = tmp_path / "backup.tar"
     call_command("backup", str(file))
     num_runs = Run.objects.count()
@@ -248,9 +237,7 @@ def test_a_server_that_is_not_empty_is_refused(
         call_command("restore", str(file))
 
 
-def test_a_damaged_file_restores_nothing(
-    full_server: Run, tmp_path: Path, settings: Any
-) -> None:
+def test_a_damaged_file_restores_nothing(full_server, tmp_path, settings):
     whole, file = tmp_path / "whole.tar", tmp_path / "backup.tar"
     call_command("backup", str(whole))
     call_command("flush", "--no-input", verbosity=0)
@@ -273,8 +260,8 @@ def test_a_damaged_file_restores_nothing(
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.REGTYPE])
 def test_a_part_that_no_backup_has_restores_nothing(
-    full_server: Run, tmp_path: Path, settings: Any, kind: bytes
-) -> None:
+    full_server, tmp_path, settings, kind
+):
     file = tmp_path / "backup.tar"
     call_command("backup", str(file))
     call_command("flush", "--no-input", verbosity=0)
@@ -291,9 +278,7 @@ def test_a_part_that_no_backup_has_restores_nothing(
     assert not list((tmp_path / "fresh").rglob("*"))
 
 
-def test_a_backup_of_another_version_is_refused(
-    full_server: Run, tmp_path: Path
-) -> None:
+def test_a_backup_of_another_version_is_refused(full_server, tmp_path):
     whole, file = tmp_path / "whole.tar", tmp_path / "backup.tar"
     call_command("backup", str(whole))
     manifest = json.loads(read_part(whole, "backup.json"))
@@ -315,8 +300,8 @@ def test_a_backup_of_another_version_is_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
 def test_a_backup_of_an_older_cohort_is_brought_up_to_date(
-    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
-) -> None:
+    full_server, tmp_path, another_server
+):
     """Before the migrations were squashed, and without an app."""
     file = tmp_path / "backup.tar"
     squashed = [key for key, replaced in known_migrations().items() if replaced]
@@ -347,8 +332,8 @@ def _migrations_of(path: Path) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("another_server", ["a database of its own"], indirect=True)
 def test_rows_that_cannot_be_restored_leave_no_file(
-    full_server: Run, tmp_path: Path, another_server: Callable[..., str]
-) -> None:
+    full_server, tmp_path, another_server
+):
     """A dump that is whole, but no dump."""
     file = tmp_path / "backup.tar"
     call_command("backup", str(file))
@@ -366,8 +351,8 @@ def test_rows_that_cannot_be_restored_leave_no_file(
 
 
 def test_a_server_newer_than_the_programs_is_refused(
-    full_server: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    full_server, tmp_path, monkeypatch
+):
     monkeypatch.setattr(backups, "_server_version", lambda: 99)
     file = tmp_path / "backup.tar"
 
@@ -377,7 +362,7 @@ def test_a_server_newer_than_the_programs_is_refused(
     assert not list(tmp_path.glob("backup*"))
 
 
-def test_a_file_that_is_not_a_backup_is_refused(tmp_path: Path, data: Path) -> None:
+def test_a_file_that_is_not_a_backup_is_refused(tmp_path, data):
     file = tmp_path / "notes.txt"
     file.write_text("no backup")
 
@@ -388,9 +373,7 @@ def test_a_file_that_is_not_a_backup_is_refused(tmp_path: Path, data: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_database_that_is_not_the_servers_makes_no_backup(
-    tmp_path: Path, another_server: Callable[..., str]
-) -> None:
+def test_a_database_that_is_not_the_servers_makes_no_backup(tmp_path, another_server):
     """As a command without the server's environment reaches one."""
     message = another_server("backup", tmp_path / "backup.tar", code=1)
 
@@ -401,8 +384,8 @@ def test_a_database_that_is_not_the_servers_makes_no_backup(
 
 
 def test_a_backup_without_the_key_lists_the_consequences(
-    data: Path, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    data, team, tmp_path, monkeypatch
+):
     file = tmp_path / "backup.tar"
     call_command("backup", str(file))
     manifest = Manifest.model_validate_json(read_part(file, "backup.json"))

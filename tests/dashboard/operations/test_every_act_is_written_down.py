@@ -150,19 +150,19 @@ def takes_forms(name: str) -> bool:
     return name in EXEMPT or name not in {*OPEN, "home"}
 
 
-def test_every_route_that_takes_a_form_has_a_row_here() -> None:
+def test_every_route_that_takes_a_form_has_a_row_here():
     named = {name for name in BY_NAME if takes_forms(name)}
 
     assert named == {*WRITES, *EXEMPT}
     assert not WRITES.keys() & EXEMPT.keys()
 
 
-def test_its_view_leads_to_where_that_is_written() -> None:
+def test_its_view_leads_to_where_that_is_written():
     found = {name: verbs_of(BY_NAME[name].callback) for name in WRITES}
     missing = {name: WRITES[name] - found[name] for name in WRITES}
 
     assert {name: verbs for name, verbs in missing.items() if verbs} == {}
 
 
-def test_a_view_that_writes_nothing_is_found_out() -> None:
+def test_a_view_that_writes_nothing_is_found_out():
     assert verbs_of(BY_NAME["runs"].callback) == set()

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,7 +17,6 @@ from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test import Client
 from psycopg_pool import ConnectionPool
-from pytest_django.fixtures import Settings
 
 from dashboard.operations import health_checks
 from dashboard.operations.health_checks import (
@@ -46,7 +44,7 @@ def parts_of(reported: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_all_is_well_where_the_reaper_has_looked() -> None:
+def test_all_is_well_where_the_reaper_has_looked():
     ReaperWatch.objects.create(id=1, since=Now(), looked_at=Now())
 
     status, reported = ask()
@@ -65,7 +63,7 @@ def test_all_is_well_where_the_reaper_has_looked() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_beat_pages_are_served_with_a_remedy() -> None:
+def test_without_beat_pages_are_served_with_a_remedy():
     ReaperWatch.objects.create(
         id=1, since=Now(), looked_at=Now() - timedelta(seconds=40)
     )
@@ -81,7 +79,7 @@ def test_without_beat_pages_are_served_with_a_remedy() -> None:
     assert not part["required"]
 
 
-def test_many_waiting_messages_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_waiting_messages_are_reported(monkeypatch):
     monkeypatch.setattr(health_checks, "MOST_WAITING", -1)
 
     _, reported = ask()
@@ -91,7 +89,7 @@ def test_many_waiting_messages_are_reported(monkeypatch: pytest.MonkeyPatch) -> 
     assert re.search(r"\d+ for training", parts_of(reported)["redis"]["value"])
 
 
-def test_pages_are_served_without_redis(settings: Settings) -> None:
+def test_pages_are_served_without_redis(settings):
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
     status, reported = ask()
@@ -102,7 +100,7 @@ def test_pages_are_served_without_redis(settings: Settings) -> None:
     assert "Start Redis" in parts["redis"]["remedy"]
 
 
-def test_pages_are_not_served_before_migrations_are_applied() -> None:
+def test_pages_are_not_served_before_migrations_are_applied():
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT app, name FROM django_migrations WHERE app = 'upkeep' ORDER BY name"
@@ -118,7 +116,7 @@ def test_pages_are_not_served_before_migrations_are_applied() -> None:
     assert not Report(parts=[part]).is_ready
 
 
-def test_a_newer_database_is_reported() -> None:
+def test_a_newer_database_is_reported():
     part = compare([("runs", "0001")], [("runs", "0001"), ("runs", "0002"), ("x", "1")])
 
     assert part.state == "degraded"
@@ -126,16 +124,14 @@ def test_a_newer_database_is_reported() -> None:
     assert part.value.endswith(": runs 0002")
 
 
-def test_only_the_first_names_are_listed() -> None:
+def test_only_the_first_names_are_listed():
     part = compare([("runs", f"{n:04}") for n in range(9)], [])
 
     assert part.value.startswith("9 not applied: runs 0000, ")
     assert part.value.endswith("runs 0004 and 4 more")
 
 
-def test_it_is_not_ready_where_files_of_pages_are_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_is_not_ready_where_files_of_pages_are_lost(monkeypatch):
     monkeypatch.setattr(health_checks, "LOADED", ("css/app.css", "vendor/lost.js"))
 
     status, reported = ask()
@@ -144,7 +140,7 @@ def test_it_is_not_ready_where_files_of_pages_are_lost(
     assert parts_of(reported)["static files"]["value"] == "not found: vendor/lost.js"
 
 
-def test_low_disk_space_is_reported(settings: Settings) -> None:
+def test_low_disk_space_is_reported(settings):
     settings.LEAST_FREE_BYTES = 2**60
 
     status, reported = ask()
@@ -156,7 +152,7 @@ def test_low_disk_space_is_reported(settings: Settings) -> None:
     assert part["remedy"]
 
 
-def test_a_read_only_folder_is_reported(settings: Settings, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_reported(settings, tmp_path):
     settings.COHORT_DATA = tmp_path / "gone"
 
     _, reported = ask()
@@ -175,9 +171,7 @@ def silent_server() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_it_answers_though_both_servers_hang(
-    silent_server: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_answers_though_both_servers_hang(silent_server, settings, monkeypatch):
     def hanging() -> dict[str, Any]:
         return {"host": "127.0.0.1", "port": silent_server, "dbname": "x"}
 
@@ -195,7 +189,7 @@ def test_it_answers_though_both_servers_hang(
     assert parts["static files"]["state"] == "ok"
 
 
-def test_strangers_get_one_word() -> None:
+def test_strangers_get_one_word():
     for headers in (
         {"host": "testserver"},
         {"x_forwarded_for": "192.0.2.7"},
@@ -206,7 +200,7 @@ def test_strangers_get_one_word() -> None:
         assert list(reported) == ["status"], headers
 
 
-def test_with_a_token_everyone_must_send_it(settings: Settings) -> None:
+def test_with_a_token_everyone_must_send_it(settings):
     settings.METRICS_TOKEN = TOKEN
     settings.ALLOWED_HOSTS = ["localhost", "cohort.example.org"]
 
@@ -217,9 +211,7 @@ def test_with_a_token_everyone_must_send_it(settings: Settings) -> None:
     assert "parts" in reported
 
 
-def test_no_credentials_are_reported(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_credentials_are_reported(settings, monkeypatch):
     def refused() -> dict[str, Any]:
         return {"conninfo": "postgresql://cohort:hidden@127.0.0.1:1/x"}
 
@@ -232,9 +224,7 @@ def test_no_credentials_are_reported(
     assert "hidden" not in str(reported)
 
 
-async def test_concurrent_requests_cost_one_check(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_concurrent_requests_cost_one_check(monkeypatch):
     looks = 0
 
     async def look() -> Report:
@@ -251,7 +241,7 @@ async def test_concurrent_requests_cost_one_check(
     assert looks == 1
 
 
-async def test_a_disk_that_hangs_takes_one_thread() -> None:
+async def test_a_disk_that_hangs_takes_one_thread():
     may_end, looks = threading.Event(), 0
     threads = ThreadPoolExecutor(1)
 
@@ -273,8 +263,8 @@ async def test_a_disk_that_hangs_takes_one_thread() -> None:
 
 @pytest.mark.parametrize("has_pool", [True, False])
 def test_a_server_without_a_free_connection_serves_pages_that_have_theirs(
-    has_pool: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    has_pool, monkeypatch
+):
     values = connection_values()
 
     async def refuse(**_: Any) -> None:
@@ -293,12 +283,12 @@ def test_a_server_without_a_free_connection_serves_pages_that_have_theirs(
     assert [part.state for part in others] == ([] if has_pool else ["failed"] * 2)
 
 
-def test_a_degraded_part_keeps_serving() -> None:
+def test_a_degraded_part_keeps_serving():
     part = Part(name="a", state="failed", value="", runbook="")
 
     assert Report(parts=[part]).is_ready
     assert Report(parts=[part]).status == "degraded"
 
 
-def test_tasks_that_never_ran_are_late() -> None:
+def test_tasks_that_never_ran_are_late():
     assert judge_tasks(None).state == "degraded"

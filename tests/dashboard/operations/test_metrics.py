@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team
 from dashboard.operations.views import RUNBOOK
 from dashboard.runs.models import Run, RunState
 from dashboard.supervision.lease import reap
@@ -24,7 +22,7 @@ RULES = ROOT / "docker" / "prometheus-alerts.yaml"
 PAGE = ROOT / "dashboard" / "help" / "monitoring.md"
 
 
-def test_names_and_units_are_prometheus_own() -> None:
+def test_names_and_units_are_prometheus_own():
     families = scrape()
 
     names = [family.name for family in families]
@@ -42,9 +40,7 @@ def test_names_and_units_are_prometheus_own() -> None:
     )
 
 
-def test_requests_are_counted_by_the_routes_name_not_by_the_address(
-    alice_client: Client, team: Team
-) -> None:
+def test_requests_are_counted_by_the_routes_name_not_by_the_address(alice_client, team):
     key = 'cohort_http_requests_total{method="GET",route="run",status="2xx"}'
     run = make_run(team)
     before = reported().get(key, 0)
@@ -59,15 +55,13 @@ def test_requests_are_counted_by_the_routes_name_not_by_the_address(
     assert now['cohort_http_requests_total{method="GET",route="none",status="4xx"}'] > 0
 
 
-def test_unknown_methods_share_one_label() -> None:
+def test_unknown_methods_share_one_label():
     Client().generic("BREW-7f3a", "/healthz", headers={"host": "localhost"})
 
     assert not any("BREW" in name for name in reported())
 
 
-def test_runs_are_counted_by_state_with_the_longest_wait(
-    team: Team,
-) -> None:
+def test_runs_are_counted_by_state_with_the_longest_wait(team):
     queued, held, trashed = (make_run(team, state=RunState.QUEUED) for _ in range(3))
     Run.objects.filter(pk=queued.pk).update(created_at=Now() - timedelta(hours=1))
     Run.objects.filter(pk=held.pk).update(
@@ -84,7 +78,7 @@ def test_runs_are_counted_by_state_with_the_longest_wait(
     assert now["cohort_lease_oldest_age_seconds"] == pytest.approx(20, abs=10)
 
 
-def test_runs_on_hold_do_not_count_as_waiting(team: Team) -> None:
+def test_runs_on_hold_do_not_count_as_waiting(team):
     held, queued = (make_run(team, state=RunState.QUEUED) for _ in range(2))
     Run.objects.filter(pk=held.pk).update(
         on_hold=True, created_at=Now() - timedelta(hours=9)
@@ -99,7 +93,7 @@ def test_runs_on_hold_do_not_count_as_waiting(team: Team) -> None:
     assert now['cohort_runs{state="queued"}'] == 1
 
 
-def test_workers_report_their_gpus() -> None:
+def test_workers_report_their_gpus():
     register("one", num_slots=2)
     gone = {"gpus": [{"percent": 50.0, "memory_bytes": 4}]}
     use = {"memory": 7.0, "disk_free": None, "gpus": [*gone["gpus"], {"percent": None}]}
@@ -119,7 +113,7 @@ def test_workers_report_their_gpus() -> None:
     assert 'cohort_gpu_utilization_ratio{gpu="0",worker="gone"}' not in now
 
 
-def test_stored_events_are_counted_with_their_lag(team: Team) -> None:
+def test_stored_events_are_counted_with_their_lag(team):
     held, slow, ended = (make_run(team) for _ in range(3))
     for run, lag in ((held, 0.5), (slow, 2.5), (ended, 70.0)):
         Run.objects.filter(pk=run.pk).update(
@@ -134,7 +128,7 @@ def test_stored_events_are_counted_with_their_lag(team: Team) -> None:
 
 
 @pytest.mark.django_db(transaction=True)  # another connection looks
-def test_periodic_tasks_and_waiting_messages_are_reported() -> None:
+def test_periodic_tasks_and_waiting_messages_are_reported():
     reap()
 
     now = reported()
@@ -143,7 +137,7 @@ def test_periodic_tasks_and_waiting_messages_are_reported() -> None:
     assert now['cohort_messages_waiting{queue="default"}'] >= 0
 
 
-def test_without_redis_the_rest_is_reported(settings: Settings) -> None:
+def test_without_redis_the_rest_is_reported(settings):
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
     now = samples(scrape())
@@ -154,7 +148,7 @@ def test_without_redis_the_rest_is_reported(settings: Settings) -> None:
     assert not any(name.startswith("cohort_messages_waiting{") for name in now)
 
 
-def test_strangers_learn_how_to_authenticate(settings: Settings) -> None:
+def test_strangers_learn_how_to_authenticate(settings):
     response = Client().get("/metrics")
     assert response.status_code == 403
     assert "COHORT_METRICS_TOKEN" in response.text
@@ -166,7 +160,7 @@ def test_strangers_learn_how_to_authenticate(settings: Settings) -> None:
     assert Client().get("/metrics", headers=right).status_code == 200
 
 
-def test_alert_rules_name_metrics_that_there_are() -> None:
+def test_alert_rules_name_metrics_that_there_are():
     reported_names = {family.name for family in scrape()}
     ending = re.compile(r"_(total|bucket|count|sum)$")
 
@@ -176,7 +170,7 @@ def test_alert_rules_name_metrics_that_there_are() -> None:
     assert {ending.sub("", name) for name in named} <= reported_names
 
 
-def test_the_help_page_lists_each_metric_and_no_other() -> None:
+def test_the_help_page_lists_each_metric_and_no_other():
     named = re.findall(r"^\| `(cohort_[a-z_]+)`", PAGE.read_text(), re.MULTILINE)
     there = {
         f"{family.name}_total" if family.type == "counter" else family.name

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, User
 from dashboard.operations.models import Quota
 from dashboard.supervision.workers import register
 from tests.abuse.test_every_page_is_strict import INLINE, assert_strict
@@ -35,7 +35,7 @@ def _walk(resolver: URLResolver) -> Iterator[URLPattern]:
 
 
 @pytest.fixture
-def addresses(team: Team, alice: User) -> list[str]:
+def addresses(team, alice) -> list[str]:
     """Each address of the operators' pages, of objects that are there."""
     run = make_run(team)
     quota = Quota.objects.create(team=team, max_runs=2)
@@ -60,14 +60,14 @@ def addresses(team: Team, alice: User) -> list[str]:
 
 
 @pytest.fixture
-def operator_client(db: None) -> Client:
+def operator_client(db) -> Client:
     User.objects.create_user("olga", is_staff=True)
     client = PageClient()
     client.force_login(User.objects.get(username="olga"))
     return client
 
 
-def test_non_operators_get_a_404(addresses: list[str], alice_client: Client) -> None:
+def test_non_operators_get_a_404(addresses, alice_client):
     assert len(addresses) > 20
     for address in [*addresses, "/admin/login/", "/admin/no/such/"]:
         non_member = PageClient().get(address)
@@ -78,9 +78,7 @@ def test_non_operators_get_a_404(addresses: list[str], alice_client: Client) -> 
     assert "/admin/" not in alice_client.get("/alpha/runs/").text
 
 
-def test_an_operator_can_open_all_pages_under_the_csp(
-    addresses: list[str], operator_client: Client
-) -> None:
+def test_an_operator_can_open_all_pages_under_the_csp(addresses, operator_client):
     num_pages = 0
     for address in addresses:
         page = operator_client.get(address)
@@ -93,8 +91,8 @@ def test_an_operator_can_open_all_pages_under_the_csp(
 
 
 def test_an_operator_can_change_only_quotas_with_audit_entries(
-    addresses: list[str], operator_client: Client, team: Team, alice: User
-) -> None:
+    addresses, operator_client, team, alice
+):
     quota, before = Quota.objects.get(), Quota.objects.get()
     form = {"team": team.pk, "max_bytes": "5000", "max_runs": "3"}
 
@@ -116,9 +114,7 @@ def test_an_operator_can_change_only_quotas_with_audit_entries(
     assert [answer.status_code for answer in refused] == [403] * 4
 
 
-def test_an_operator_gives_a_team_its_first_quota(
-    operator_client: Client, team: Team
-) -> None:
+def test_an_operator_gives_a_team_its_first_quota(operator_client, team):
     Quota.objects.all().delete()
     form = {"team": team.pk, "max_bytes": "5000", "max_runs": "3"}
 
@@ -134,7 +130,7 @@ def test_an_operator_gives_a_team_its_first_quota(
     assert entry.detail["before"] == {"max_bytes": None, "max_runs": None}
 
 
-def test_no_page_shows_a_password(operator_client: Client, alice: User) -> None:
+def test_no_page_shows_a_password(operator_client, alice):
     alice.set_password("a long enough secret")
     alice.save()
 
@@ -144,7 +140,7 @@ def test_no_page_shows_a_password(operator_client: Client, alice: User) -> None:
     assert alice.password not in page.text
 
 
-def test_only_offered_lookups_are_allowed(operator_client: Client, alice: User) -> None:
+def test_only_offered_lookups_are_allowed(operator_client, alice):
     """A hash, or another secret, would else be read letter by letter."""
     for address, status in (
         ("accounts/user/?password__startswith=md5", 400),
@@ -158,7 +154,7 @@ def test_only_offered_lookups_are_allowed(operator_client: Client, alice: User) 
         assert operator_client.get(f"/admin/{address}").status_code == status, address
 
 
-def test_a_command_makes_operators_and_takes_it_back(alice: User) -> None:
+def test_a_command_makes_operators_and_takes_it_back(alice):
     call_command("operator", "alice")
     alice.refresh_from_db()
     assert alice.is_staff

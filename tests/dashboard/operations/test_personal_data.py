@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.test import Client
 
-from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.accounts.models import AuditEntry, Membership, Role, User
 from dashboard.accounts.services import record
 from dashboard.completions.models import Comment
 from dashboard.operations.personal_data import erase, export_of
@@ -21,7 +19,7 @@ PASSWORD = "a long enough secret"
 
 
 @pytest.fixture
-def bobs(team: Team, alice: User, bob: User) -> Run:
+def bobs(team, alice, bob) -> Run:
     """A run of Bob's with his words on it; Alice owns the team."""
     run = make_run(team, owner=bob)
     group = make_group(run)
@@ -35,9 +33,7 @@ def bobs(team: Team, alice: User, bob: User) -> Run:
     return run
 
 
-def test_the_file_has_all_that_names_the_person_and_no_secret(
-    bobs: Run, bob_client: Client, bob: User
-) -> None:
+def test_the_file_has_all_that_names_the_person_and_no_secret(bobs, bob_client, bob):
     answer = bob_client.get("/account/data/download")
 
     assert answer.headers["Content-Disposition"].startswith("attachment")
@@ -52,7 +48,7 @@ def test_the_file_has_all_that_names_the_person_and_no_secret(
     assert "alice" not in answer.text.lower()
 
 
-def test_every_reference_to_a_person_is_in_the_file(bobs: Run, bob: User) -> None:
+def test_every_reference_to_a_person_is_in_the_file(bobs, bob):
     RunStar.objects.all().delete()
     before = export_of(bob)["rows"].keys()
     Run.objects.update(locked_by=bob)
@@ -62,8 +58,8 @@ def test_every_reference_to_a_person_is_in_the_file(bobs: Run, bob: User) -> Non
 
 
 def test_a_confirmed_account_is_erased_and_the_team_keeps_its_data(
-    bobs: Run, bob_client: Client, team: Team
-) -> None:
+    bobs, bob_client, team
+):
     requested = bob_client.post("/account/data/", {"username": "bob"})
     given = {"password": PASSWORD, "next": "/account/data/"}
     answer = bob_client.post(requested.headers["Location"], given)
@@ -80,7 +76,7 @@ def test_a_confirmed_account_is_erased_and_the_team_keeps_its_data(
     assert verbs == [("run.renamed", None), ("team.member_erased", None)]
 
 
-def test_a_wrong_username_deletes_nothing(bobs: Run, bob_client: Client) -> None:
+def test_a_wrong_username_deletes_nothing(bobs, bob_client):
     for typed in ("", "alice", "Bob"):
         page = bob_client.post("/account/data/", {"username": typed})
 
@@ -88,7 +84,7 @@ def test_a_wrong_username_deletes_nothing(bobs: Run, bob_client: Client) -> None
     assert User.objects.filter(username="bob").exists()
 
 
-def test_the_last_owner_of_a_team_stays(alice_client: Client, alice: User) -> None:
+def test_the_last_owner_of_a_team_stays(alice_client, alice):
     page = alice_client.post("/account/data/", {"username": "alice"})
 
     assert page.status_code == 422
@@ -102,7 +98,7 @@ def test_the_last_owner_of_a_team_stays(alice_client: Client, alice: User) -> No
     assert not User.objects.filter(username="alice").exists()
 
 
-def test_an_operator_does_both_by_commands(bobs: Run, tmp_path: Path) -> None:
+def test_an_operator_does_both_by_commands(bobs, tmp_path):
     file, message = tmp_path / "bob.json", StringIO()
 
     call_command("export_person", "bob", str(file), stdout=message)

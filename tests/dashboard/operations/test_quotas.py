@@ -6,12 +6,10 @@ import os
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import CommandError, call_command
-from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
@@ -33,13 +31,13 @@ from tests.dashboard.runs.test_clone import _fields
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path: Path, settings: Any) -> Path:
+def data(tmp_path, settings) -> Path:
     settings.COHORT_DATA = tmp_path
     return tmp_path
 
 
 @pytest.fixture
-def full(team: Team) -> Quota:
+def full(team) -> Quota:
     """The team has 3,000 bytes of 3,000."""
     Use.objects.create(team=team, parts={"runs": 3_000}, measured_at=timezone.now())
     return Quota.objects.create(team=team, max_bytes=3_000)
@@ -56,7 +54,7 @@ def begin(team: Team, user: User, num_bytes: int) -> object:
     )
 
 
-def test_files_models_and_rows_are_measured_once_each(team: Team) -> None:
+def test_files_models_and_rows_are_measured_once_each(team):
     run = make_run(team)
     folder = run_directory(run.pk).path
     (folder / "checkpoints/step-1").mkdir(parents=True)
@@ -84,9 +82,7 @@ def test_files_models_and_rows_are_measured_once_each(team: Team) -> None:
     assert parts["datasets"] - before == 20 + 5 + len("{}")
 
 
-def test_a_file_that_fits_is_taken_and_one_byte_more_is_not(
-    team: Team, alice: User, full: Quota
-) -> None:
+def test_a_file_that_fits_is_taken_and_one_byte_more_is_not(team, alice, full):
     Quota.objects.update(max_bytes=3_100)
     begin(team, alice, 100)
 
@@ -94,9 +90,7 @@ def test_a_file_that_fits_is_taken_and_one_byte_more_is_not(
         begin(team, alice, 101)
 
 
-def test_nothing_is_added_to_a_full_team(
-    team: Team, alice: User, alice_client: Client, full: Quota
-) -> None:
+def test_nothing_is_added_to_a_full_team(team, alice, alice_client, full):
     run_import = RunImport.objects.create(team=team)
 
     with pytest.raises(UserError) as raised:
@@ -114,11 +108,11 @@ def test_nothing_is_added_to_a_full_team(
     assert not team.uploads.exists()
 
 
-def test_without_a_quota_nothing_is_refused(team: Team, alice: User) -> None:
+def test_without_a_quota_nothing_is_refused(team, alice):
     begin(team, alice, 10**9)
 
 
-def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -> None:
+def test_a_run_more_than_the_team_may_have_is_refused(team, alice):
     Quota.objects.create(team=team, max_runs=1)
     done = make_run(team, "done", state="finished", last_step=200)
     done.checkpoints.create(
@@ -139,9 +133,7 @@ def test_a_run_more_than_the_team_may_have_is_refused(team: Team, alice: User) -
     assert done.state == "queued"
 
 
-def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(alice_client, team):
     Quota.objects.create(team=team, max_runs=2)
     make_dataset(team)
     make_recipe(team)
@@ -156,7 +148,7 @@ def test_a_sweep_beyond_the_quota_launches_none_of_its_runs(
     assert not Run.objects.exists()
 
 
-def test_quota_changes_have_audit_entries(team: Team) -> None:
+def test_quota_changes_have_audit_entries(team):
     output = StringIO()
 
     call_command("quota", "alpha", "--storage", "1.5GiB", "--runs", "4", stdout=output)
@@ -171,7 +163,7 @@ def test_quota_changes_have_audit_entries(team: Team) -> None:
     assert (quota.max_bytes, quota.max_runs) == (None, 4)
 
 
-def test_an_invalid_quota_is_rejected(team: Team) -> None:
+def test_an_invalid_quota_is_rejected(team):
     for options, message in (
         (["nobody"], "'nobody'.*alpha"),
         (["alpha", "--storage", "much"], "got 'much'"),
@@ -182,7 +174,7 @@ def test_an_invalid_quota_is_rejected(team: Team) -> None:
     assert not Quota.objects.exists()
 
 
-def test_the_page_shows_use_and_quota(alice_client: Client, full: Quota) -> None:
+def test_the_page_shows_use_and_quota(alice_client, full):
     page = alice_client.get("/alpha/settings/storage")
 
     assert page.status_code == 200

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.datasets.models import Dataset
 from dashboard.operations.models import Retention
 from dashboard.operations.retention import preview_trash, retain
@@ -21,7 +20,7 @@ from tests.dashboard.runs.table.test_trash_of_runs import refuse_to_delete
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path: Path, settings: Any) -> Path:
+def data(tmp_path, settings) -> Path:
     settings.COHORT_DATA = tmp_path
     return tmp_path
 
@@ -31,7 +30,7 @@ def days_ago(days: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def trash(team: Team) -> Run:
+def trash(team) -> Run:
     """A run and a dataset trashed eight days ago, others six days ago or not at all."""
     old = make_run(team, "old", **days_ago(8))
     run_directory(old.pk).path.mkdir(parents=True)
@@ -45,7 +44,7 @@ def trash(team: Team) -> Run:
     return old
 
 
-def test_the_preview_counts_what_would_be_deleted(trash: Run, team: Team) -> None:
+def test_the_preview_counts_what_would_be_deleted(trash, team):
     shown = preview_trash(team, 7)
 
     assert [run.name for run in shown.runs] == ["old"]
@@ -56,11 +55,8 @@ def test_the_preview_counts_what_would_be_deleted(trash: Run, team: Team) -> Non
 
 
 def test_only_the_previewed_rows_are_deleted(
-    trash: Run,
-    team: Team,
-    charlie: User,
-    django_capture_on_commit_callbacks: Any,
-) -> None:
+    trash, team, charlie, django_capture_on_commit_callbacks
+):
     other = make_run(charlie.teams.get(), "of-others", **days_ago(20))
     Retention.objects.create(team=team, trash_days=7)
 
@@ -74,9 +70,7 @@ def test_only_the_previewed_rows_are_deleted(
     assert Dataset.objects.filter(name="Young").exists()
 
 
-def test_a_run_that_cannot_be_deleted_does_not_stop_others(
-    trash: Run, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_be_deleted_does_not_stop_others(trash, team, monkeypatch):
     make_run(team, "behind-it", **days_ago(7.5))
     Retention.objects.create(team=team, trash_days=7)
     refuse_to_delete(trash, monkeypatch)
@@ -88,15 +82,13 @@ def test_a_run_that_cannot_be_deleted_does_not_stop_others(
     assert not Dataset.objects.filter(name="Old").exists()
 
 
-def test_a_team_without_settings_has_the_defaults(trash: Run) -> None:
+def test_a_team_without_settings_has_the_defaults(trash):
     retain()
 
     assert Run.objects.count() == 4
 
 
-def test_an_admin_previews_then_keeps_the_number(
-    trash: Run, alice_client: Client
-) -> None:
+def test_an_admin_previews_then_keeps_the_number(trash, alice_client):
     page = alice_client.get("/alpha/settings/storage", {"days": "7"})
     for shown in ("1 of 2 runs", "1.95 KiB", "1 dataset", "Save"):
         assert shown in page.text
@@ -110,7 +102,7 @@ def test_an_admin_previews_then_keeps_the_number(
     assert entry.detail == {"before": 30, "after": 7}
 
 
-def test_an_odd_number_of_days_is_refused(trash: Run, alice_client: Client) -> None:
+def test_an_odd_number_of_days_is_refused(trash, alice_client):
     for days in ("0", "31", "x", ""):
         page = alice_client.post("/alpha/settings/storage", {"days": days})
 
@@ -119,7 +111,7 @@ def test_an_odd_number_of_days_is_refused(trash: Run, alice_client: Client) -> N
     assert not Retention.objects.exists()
 
 
-def test_a_viewer_looks_and_changes_nothing(trash: Run, bob_client: Client) -> None:
+def test_a_viewer_looks_and_changes_nothing(trash, bob_client):
     page = bob_client.get("/alpha/settings/storage", {"days": "7"})
 
     assert page.status_code == 200

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.analysis.rescoring.services import select_steps
 from dashboard.completions.models import CompletionBlock, Group, RuleNote, Tag, Thumb
 from dashboard.completions.prompt_visits import Span, read_visits
@@ -38,7 +37,7 @@ STEPS = (1, 2, 3)  # of two groups of four completions each
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path: Path, settings: Any) -> Path:
+def data(tmp_path, settings) -> Path:
     settings.COHORT_DATA = tmp_path
     return tmp_path
 
@@ -65,12 +64,12 @@ def make_old_run(team: Team, days: float = 40, **fields: Any) -> Run:
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_old_run(shared_team)
 
 
 @pytest.fixture
-def month(team: Team) -> Retention:
+def month(team) -> Retention:
     return Retention.objects.create(team=team, completion_days=30)
 
 
@@ -79,8 +78,8 @@ def num_of(run: Run) -> int:
 
 
 def test_texts_go_and_groups_and_curves_stay(
-    run: Run, month: Retention, django_capture_on_commit_callbacks: Any
-) -> None:
+    run, month, django_capture_on_commit_callbacks
+):
     visits = read_visits(run, Span(first=1, last=3)).copy()
     make_note(Group.objects.filter(run=run)[0], "no number")
     log = run_directory(run.pk).attempt(1).events
@@ -101,9 +100,7 @@ def test_texts_go_and_groups_and_curves_stay(
     assert entry.detail == {"name": run.name, "days": 30, "number": 24}
 
 
-def test_annotated_completions_stay_and_are_found(
-    run: Run, month: Retention, alice: User, team: Team
-) -> None:
+def test_annotated_completions_stay_and_are_found(run, month, alice, team):
     tagged, judged, *_ = Group.objects.filter(run=run).order_by("step", "prompt_index")
     Tag.objects.create(group=tagged, position=2, name="odd", user=alice)
     Thumb.objects.create(group=judged, position=1, user=alice, is_up=False)
@@ -121,9 +118,7 @@ def test_annotated_completions_stay_and_are_found(
     assert select_steps(run, None, None, 1).num_completions == 8
 
 
-def test_younger_locked_open_and_others_runs_keep_all(
-    team: Team, month: Retention, charlie: User
-) -> None:
+def test_younger_locked_open_and_others_runs_keep_all(team, month, charlie):
     runs = [
         make_old_run(team, 29, name="young"),
         make_old_run(team, name="locked", locked_at=timezone.now()),
@@ -140,7 +135,7 @@ def test_younger_locked_open_and_others_runs_keep_all(
     assert [num_of(run) for run in runs] == [24] * 5
 
 
-def test_by_default_completions_are_kept_permanently(run: Run, team: Team) -> None:
+def test_by_default_completions_are_kept_permanently(run, team):
     Retention.objects.create(team=team, trash_days=7)
 
     retain()
@@ -148,7 +143,7 @@ def test_by_default_completions_are_kept_permanently(run: Run, team: Team) -> No
     assert num_of(run) == 24
 
 
-def test_the_preview_matches_what_is_deleted(run: Run, team: Team) -> None:
+def test_the_preview_matches_what_is_deleted(run, team):
     shown = preview_completions(team, 30)
 
     texts = [each.text for each in completions_of(run)]
@@ -159,9 +154,7 @@ def test_the_preview_matches_what_is_deleted(run: Run, team: Team) -> None:
     assert preview_completions(team, None).runs == []
 
 
-def test_completions_of_an_extended_run_are_deleted_again(
-    run: Run, month: Retention, team: Team
-) -> None:
+def test_completions_of_an_extended_run_are_deleted_again(run, month, team):
     retain()
     assert preview_completions(team, 30).runs == []
 
@@ -171,9 +164,7 @@ def test_completions_of_an_extended_run_are_deleted_again(
     assert [each.pk for each in preview_completions(team, 30).runs] == [run.pk]
 
 
-def test_a_block_that_is_being_made_meanwhile_is_not_kept(
-    run: Run, month: Retention, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_that_is_being_made_meanwhile_is_not_kept(run, month, monkeypatch):
     from dashboard.completions.search import indexing
 
     CompletionBlock.objects.filter(run=run).delete()
@@ -189,7 +180,7 @@ def test_a_block_that_is_being_made_meanwhile_is_not_kept(
     assert not CompletionBlock.objects.filter(run=run).exists()
 
 
-def test_their_texts_count_as_storage(run: Run, team: Team, month: Retention) -> None:
+def test_their_texts_count_as_storage(run, team, month):
     texts = [each.text for each in completions_of(run)]
     assert measure(team).parts["completions"] == sum(map(len, texts))
 
@@ -198,9 +189,7 @@ def test_their_texts_count_as_storage(run: Run, team: Team, month: Retention) ->
     assert measure(team).parts["completions"] == 0
 
 
-def test_every_page_of_the_run_reports_it_and_works(
-    run: Run, month: Retention, alice: User, alice_client: Client
-) -> None:
+def test_every_page_of_the_run_reports_it_and_works(run, month, alice, alice_client):
     rescoring = see_through(start(run))
     report = make_report(run.team, alice, f"::group run={run.pk} step=1 prompt=1")
     retain()
@@ -240,9 +229,7 @@ def test_every_page_of_the_run_reports_it_and_works(
     assert "Completions were deleted" in none_left.text
 
 
-def test_an_admin_previews_then_keeps_the_number(
-    run: Run, alice_client: Client
-) -> None:
+def test_an_admin_previews_then_keeps_the_number(run, alice_client):
     query = {"days": "30", "completion_days": "30"}
     page = alice_client.get("/alpha/settings/storage", query)
     assert "24 completions" in page.text
@@ -257,9 +244,7 @@ def test_an_admin_previews_then_keeps_the_number(
     assert entry.detail == {"kind": "completions", "before": None, "after": 30}
 
 
-def test_changing_trash_days_keeps_completion_days(
-    month: Retention, alice_client: Client
-) -> None:
+def test_changing_trash_days_keeps_completion_days(month, alice_client):
     alice_client.post("/alpha/settings/storage", {"days": "7"})
     month.refresh_from_db()
     assert (month.trash_days, month.completion_days) == (7, 30)
@@ -270,9 +255,7 @@ def test_changing_trash_days_keeps_completion_days(
     assert month.completion_days is None
 
 
-def test_an_odd_number_of_days_is_refused(
-    month: Retention, alice_client: Client
-) -> None:
+def test_an_odd_number_of_days_is_refused(month, alice_client):
     for days in ("0", "-1", "3651", "x"):
         given = {"days": "30", "completion_days": days}
         page = alice_client.post("/alpha/settings/storage", given)

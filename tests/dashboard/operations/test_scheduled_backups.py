@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -29,7 +28,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, settings: Any) -> Path:
+def folder(tmp_path, settings) -> Path:
     settings.COHORT_DATA = tmp_path / "data"
     settings.DATABASE_IS_EMBEDDED = False
     path = tmp_path / "backups"
@@ -38,7 +37,7 @@ def folder(tmp_path: Path, settings: Any) -> Path:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_newest_are_kept_and_other_files_are_ignored(folder: Path) -> None:
+def test_the_newest_are_kept_and_other_files_are_ignored(folder):
     old = [name_backup(folder, NOON + timedelta(days=day)) for day in range(3)]
     others = [folder / "cohort-monday.tar", folder / "notes.txt"]
     part = folder / "cohort-20250101T000000Z.tar.partial"
@@ -57,7 +56,7 @@ def test_the_newest_are_kept_and_other_files_are_ignored(folder: Path) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_backup_that_failed_deletes_none(folder: Path, settings: Any) -> None:
+def test_a_backup_that_failed_deletes_none(folder, settings):
     old = [name_backup(folder, NOON + timedelta(days=day)) for day in range(3)]
     for path in old:
         path.write_text("")
@@ -69,7 +68,7 @@ def test_a_backup_that_failed_deletes_none(folder: Path, settings: Any) -> None:
     assert list_backups(folder) == old
 
 
-def test_invalid_arguments_are_reported(folder: Path) -> None:
+def test_invalid_arguments_are_reported(folder):
     for arguments, message in (
         (["a.tar", "--keep", "3"], "--into FOLDER"),
         (["--into", "/nowhere/at-all"], "/nowhere/at-all"),
@@ -81,7 +80,7 @@ def test_invalid_arguments_are_reported(folder: Path) -> None:
             call_command("backup", *arguments)
 
 
-def test_the_next_is_due_so_long_after_the_last(folder: Path) -> None:
+def test_the_next_is_due_so_long_after_the_last(folder):
     def wait(now: datetime) -> timedelta:
         return find_wait(folder, every=timedelta(hours=24), now=now)
 
@@ -96,7 +95,7 @@ def test_the_next_is_due_so_long_after_the_last(folder: Path) -> None:
 
 
 @pytest.fixture
-def schedule(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def schedule(folder) -> Iterator[subprocess.Popen[str]]:
     env = {**os.environ, "COHORT_DATA": str(folder.parent / "data")}
     env["DATABASE_URL"] = test_database_url()
     command = [sys.executable, "manage.py", "backup", "--into", str(folder)]
@@ -115,9 +114,7 @@ def schedule(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_it_runs_until_it_is_stopped(
-    folder: Path, schedule: subprocess.Popen[str]
-) -> None:
+def test_it_runs_until_it_is_stopped(folder, schedule):
     wait_for(lambda: list_backups(folder), what="the first backup")
     assert schedule.poll() is None
 

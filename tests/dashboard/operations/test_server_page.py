@@ -10,9 +10,8 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.operations.views import RUNBOOK, runbook_as_html
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.trash import delete_hidden_rows, delete_run
@@ -27,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(nothing_is_known: None, settings: Settings, tmp_path: Path) -> None:
+def empty_folder(nothing_is_known, settings, tmp_path) -> None:
     settings.COHORT_DATA = tmp_path
 
 
@@ -47,7 +46,7 @@ def rows_of(client: Client) -> dict[str, tuple[str, str]]:
     return {name: (word, value) for name, word, value in bare}
 
 
-def test_each_part_has_a_state_and_a_remedy(operator: Client) -> None:
+def test_each_part_has_a_state_and_a_remedy(operator):
     rows = rows_of(operator)
 
     assert rows["Database"][0] == "ok"
@@ -57,7 +56,7 @@ def test_each_part_has_a_state_and_a_remedy(operator: Client) -> None:
     assert rows["Connections"][1].count(" of ") == 1
 
 
-def test_lost_workers_and_lagging_runs_are_shown(operator: Client, team: Team) -> None:
+def test_lost_workers_and_lagging_runs_are_shown(operator, team):
     register("gpu-1", num_slots=1)
     register("gpu-2", num_slots=1)
     Worker.objects.filter(name="gpu-2").update(last_seen=Now() - timedelta(minutes=5))
@@ -79,7 +78,7 @@ def test_lost_workers_and_lagging_runs_are_shown(operator: Client, team: Team) -
     assert "lease over" in rows["run-c of Alpha"][1]
 
 
-def test_queued_runs_without_a_worker_are_seen(operator: Client, team: Team) -> None:
+def test_queued_runs_without_a_worker_are_seen(operator, team):
     make_run(team, "waits", state=RunState.QUEUED)
 
     without = rows_of(operator)["Queued runs"]
@@ -91,9 +90,7 @@ def test_queued_runs_without_a_worker_are_seen(operator: Client, team: Team) -> 
     assert with_worker[0] == "ok"
 
 
-def test_rows_of_a_deleted_run_are_counted_until_deleted(
-    operator: Client, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_a_deleted_run_are_counted_until_deleted(operator, team, monkeypatch):
     run = make_run(team, trashed_at=timezone.now())
     for prompt in range(5):
         make_group(run, step=1, prompt_index=prompt)
@@ -119,9 +116,7 @@ def test_rows_of_a_deleted_run_are_counted_until_deleted(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_backup_is_shown(
-    operator: Client, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_last_backup_is_shown(operator, tmp_path, tmp_path_factory):
     file = tmp_path_factory.mktemp("elsewhere") / "monday.tar"
     call_command("backup", str(file))
 
@@ -131,7 +126,7 @@ def test_the_last_backup_is_shown(
     assert str(file) in value
 
 
-def test_without_redis_the_page_is_there(operator: Client, settings: Settings) -> None:
+def test_without_redis_the_page_is_there(operator, settings):
     settings.REDIS_URL = "unix:///nowhere/redis.sock"
 
     rows = rows_of(operator)
@@ -140,9 +135,7 @@ def test_without_redis_the_page_is_there(operator: Client, settings: Settings) -
     assert rows["Queued runs"][0] == "ok"
 
 
-def test_no_query_more_for_more_runs(
-    operator: Client, team: Team, django_assert_max_num_queries: object
-) -> None:
+def test_no_query_more_for_more_runs(operator, team, django_assert_max_num_queries):
     for number in range(20):
         make_run(team, f"run-{number}", state=RunState.QUEUED)
 
@@ -150,13 +143,13 @@ def test_no_query_more_for_more_runs(
         operator.get("/admin/server/")
 
 
-def test_non_operators_get_a_404(alice_client: Client, client: Client) -> None:
+def test_non_operators_get_a_404(alice_client, client):
     for path in ("/admin/server/", "/admin/runbook/"):
         assert alice_client.get(path).status_code == 404
         assert client.get(path).url.startswith("/sign-in/")
 
 
-def test_the_runbook_has_every_heading_that_is_named(operator: Client) -> None:
+def test_the_runbook_has_every_heading_that_is_named(operator):
     headings = set(re.findall(r'<h2 id="([\w-]+)"', runbook_as_html()))
     sources = [*(ROOT / "dashboard" / "operations").rglob("*.py")]
     named = set(

@@ -23,9 +23,7 @@ with connection.cursor() as cursor:
     ("module", "statement"), [("dashboard.celery", "2min"), ("dashboard.asgi", "15s")]
 )
 @pytest.mark.django_db(transaction=True)
-def test_sessions_of_a_process_are_bounded(
-    module: str, statement: str, app_environment: dict[str, str]
-) -> None:
+def test_sessions_of_a_process_are_bounded(module, statement, app_environment):
     shown = subprocess.run(
         [sys.executable, "-c", SHOWN.format(module=module)],
         env=app_environment,

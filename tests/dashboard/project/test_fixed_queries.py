@@ -29,7 +29,7 @@ def people() -> list[User]:
     return made
 
 
-def test_objects_with_what_they_refer_to(people: list[User]) -> None:
+def test_objects_with_what_they_refer_to(people):
     of_user = FixedQuery(
         lambda user: (
             Membership.objects.filter(user=user)
@@ -53,7 +53,7 @@ def test_objects_with_what_they_refer_to(people: list[User]) -> None:
     assert of_user.first(0) is None
 
 
-def test_values_in_any_order_and_more_than_once(people: list[User]) -> None:
+def test_values_in_any_order_and_more_than_once(people):
     between = FixedQuery(
         lambda low, high: (
             User.objects.filter(pk__lte=high, pk__gte=low)
@@ -69,7 +69,7 @@ def test_values_in_any_order_and_more_than_once(people: list[User]) -> None:
     assert between(bob.pk, ann.pk) == []
 
 
-def test_rows_of_columns(people: list[User]) -> None:
+def test_rows_of_columns(people):
     numbers = User.objects.values("username").annotate(num=Count("memberships"))
     counted = FixedQuery(lambda user: numbers.filter(pk=user))
     listed = User.objects.annotate(num=Count("memberships"))
@@ -82,7 +82,7 @@ def test_rows_of_columns(people: list[User]) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_threads_use_their_own_connections(people: list[User]) -> None:
+def test_threads_use_their_own_connections(people):
     names = FixedQuery(
         lambda user: User.objects.filter(pk=user).values_list("username", flat=True)
     )

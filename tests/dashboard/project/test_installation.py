@@ -19,7 +19,7 @@ PLOTLY = "vendor/plotly/plotly-cartesian.min.js"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     (tmp_path / "static" / "js").mkdir(parents=True)
     (tmp_path / "static" / "js" / "keys.js").write_text("export const KEYS = 1;")
     (tmp_path / "node_modules").mkdir()
@@ -27,16 +27,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_version_is_that_of_the_files_wherever_they_lie(
-    root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_version_is_that_of_the_files_wherever_they_lie(root, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "copy"
     shutil.copytree(root, elsewhere)
 
     assert version_of_assets(elsewhere) == version_of_assets(root)
 
 
-def test_a_file_of_ours_makes_another_version(root: Path) -> None:
+def test_a_file_of_ours_makes_another_version(root):
     for changed in ["static/js/keys.js", "static/js/new.js"]:
         before = version_of_assets(root)
         (root / changed).write_text("export const KEYS = 2;")
@@ -44,21 +42,21 @@ def test_a_file_of_ours_makes_another_version(root: Path) -> None:
         assert version_of_assets(root) != before, changed
 
 
-def test_so_does_a_file_that_was_renamed(root: Path) -> None:
+def test_so_does_a_file_that_was_renamed(root):
     before = version_of_assets(root)
     (root / "static/js/keys.js").rename(root / "static/js/locks.js")
 
     assert version_of_assets(root) != before
 
 
-def test_so_do_other_packages(root: Path) -> None:
+def test_so_do_other_packages(root):
     before = version_of_assets(root)
     (root / "node_modules" / ".package-lock.json").write_text('{"plotly": 5}')
 
     assert version_of_assets(root) != before
 
 
-def test_so_do_other_styles_of_a_package(root: Path) -> None:
+def test_so_do_other_styles_of_a_package(root):
     before = version_of_assets(root)
     folder = root / "node_modules/@tabler/core/dist/css"
     folder.mkdir(parents=True)
@@ -67,7 +65,7 @@ def test_so_do_other_styles_of_a_package(root: Path) -> None:
     assert version_of_assets(root) != before
 
 
-def test_a_process_without_pages_starts_without_them(tmp_path: Path) -> None:
+def test_a_process_without_pages_starts_without_them(tmp_path):
     assert version_of_assets(tmp_path)
 
 
@@ -77,7 +75,7 @@ def ask(url: str, **headers: str) -> tuple[bytes, dict[str, str]]:
         return answer.read(), dict(answer.headers)
 
 
-def test_plotly_is_sent_compressed_if_accepted(live_app: str) -> None:
+def test_plotly_is_sent_compressed_if_accepted(live_app):
     plain, reported_plain = ask(live_app + static(PLOTLY))
     packed, reported = ask(live_app + static(PLOTLY), **{"Accept-Encoding": "gzip"})
 
@@ -88,14 +86,14 @@ def test_plotly_is_sent_compressed_if_accepted(live_app: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["js/shell.js", "css/app.css", "icon.svg"])
-def test_our_files_are_sent_compressed(live_app: str, name: str) -> None:
+def test_our_files_are_sent_compressed(live_app, name):
     packed, reported = ask(live_app + static(name), **{"Accept-Encoding": "gzip"})
 
     assert reported["content-encoding"] == "gzip"
     assert gzip.decompress(packed) == (ROOT / "static" / name).read_bytes()
 
 
-def test_the_selected_styles_have_every_class_that_templates_name() -> None:
+def test_the_selected_styles_have_every_class_that_templates_name():
     """`make setup` selects them again where one is missing."""
     folder = ROOT / "node_modules/@tabler/core/dist/css"
     whole, selected = (
@@ -114,7 +112,7 @@ def test_the_selected_styles_have_every_class_that_templates_name() -> None:
     assert len(selected) < len(whole) / 5
 
 
-def test_only_changed_files_are_packed_again(root: Path) -> None:
+def test_only_changed_files_are_packed_again(root):
     source = root / "static/js/keys.js"
     packed = root / "static/js/keys.js.gz"
     before = version_of_assets(root)
@@ -132,9 +130,7 @@ def test_only_changed_files_are_packed_again(root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["node_modules", "static"]
 
 
-def test_a_file_is_kept_for_ever_under_an_address_with_its_version(
-    live_app: str,
-) -> None:
+def test_a_file_is_kept_for_ever_under_an_address_with_its_version(live_app):
     address = static("js/shell.js")
 
     _, reported = ask(live_app + address)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dashboard.project.database import parse_database_url
@@ -38,9 +36,7 @@ def reported(environment: Environment) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("name", [*SECRETS, "HF_TOKEN"])
-def test_a_secret_is_read_from_a_file_and_shown_nowhere(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_is_read_from_a_file_and_shown_nowhere(name, tmp_path, monkeypatch):
     value = VALUES.get(name, "very-quiet-and-long")
     (tmp_path / "secret").write_text(f"{value}\n")
     monkeypatch.delenv(name, raising=False)
@@ -57,9 +53,7 @@ def test_a_secret_is_read_from_a_file_and_shown_nowhere(
     assert value not in repr(environment)
 
 
-def test_an_unreadable_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_is_named(tmp_path, monkeypatch):
     path = tmp_path / "key"
     monkeypatch.delenv("COHORT_SECRET_KEY")
     monkeypatch.setenv("COHORT_SECRET_KEY_FILE", str(path))
@@ -76,7 +70,7 @@ def test_an_unreadable_file_is_named(
         read_environment()
 
 
-def test_the_databases_password_is_for_an_address_without_one() -> None:
+def test_the_databases_password_is_for_an_address_without_one():
     without = parse_database_url("postgresql://cohort@db:5432/cohort", "a:b/c@d")
     within = parse_database_url("postgresql://cohort:own@db:5432/cohort", "other")
 
@@ -84,9 +78,7 @@ def test_the_databases_password_is_for_an_address_without_one() -> None:
     assert within["PASSWORD"] == "own"
 
 
-def test_the_hubs_own_library_reads_the_same_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_hubs_own_library_reads_the_same_file(monkeypatch):
     monkeypatch.setenv("HF_TOKEN_FILE", "/run/secrets/hf-token")
 
     assert hub_variables()["HF_TOKEN_PATH"] == "/run/secrets/hf-token"

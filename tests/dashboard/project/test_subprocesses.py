@@ -25,7 +25,7 @@ subprocesses.serve(answer)
 
 
 @pytest.fixture
-def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def child(tmp_path, monkeypatch) -> Path:
     """Where a module `child` may be put."""
     paths = f"{subprocesses.ROOT}{os.pathsep}{tmp_path}"
     bare = {**subprocesses.bare_environment(), "PYTHONPATH": paths}
@@ -37,7 +37,7 @@ def write(child: Path, then: str = "") -> None:
     child.write_text(CHILD.format(then=textwrap.indent(then, " " * 4)))
 
 
-def test_it_yields_all_results(child: Path):
+def test_it_yields_all_results(child):
     write(child)
 
     assert list(call("child", 3)) == [0, 1, 2]
@@ -54,7 +54,7 @@ def test_it_yields_all_results(child: Path):
     ],
     ids=["abort", "kill", "exit", "memory", "time"],
 )
-def test_results_before_a_crash_count(child: Path, then: str, how: str):
+def test_results_before_a_crash_count(child, then, how):
     write(child, then)
     message: list[int] = []
 
@@ -68,14 +68,14 @@ def test_results_before_a_crash_count(child: Path, then: str, how: str):
     assert message == [0, 1]
 
 
-def test_a_child_that_reads_no_question_has_broken_off(child: Path):
+def test_a_child_that_reads_no_question_has_broken_off(child):
     child.write_text("raise SystemExit(3)")
 
     with pytest.raises(ChildFailed, match="code 3"):
         list(call("child", "x" * 10_000_000))
 
 
-def test_it_ends_when_the_iterator_is_closed(child: Path):
+def test_it_ends_when_the_iterator_is_closed(child):
     write(child, "import os, time\nyield os.getpid()\ntime.sleep(600)")
     answers = call("child", 0)
     pid = next(answers)
@@ -86,7 +86,7 @@ def test_it_ends_when_the_iterator_is_closed(child: Path):
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_it_knows_no_secret(child: Path, monkeypatch: pytest.MonkeyPatch):
+def test_it_knows_no_secret(child, monkeypatch):
     monkeypatch.setenv("COHORT_SECRET_KEY", "hush")
     write(child, "import os\nyield dict(os.environ)")
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
@@ -44,7 +43,7 @@ def compose(page: Page) -> None:
     page.locator("#combine").select_option("product")
 
 
-def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Page):
+def test_fields_formula_and_json_stay_in_step(team, alice, page):
     page.goto("/alpha/rewards/new?template=number")
     page.get_by_label("Name", exact=True).first.fill("Sums")
     formula = page.locator("#recipe-formula")
@@ -81,9 +80,7 @@ def test_fields_formula_and_json_stay_in_step(team: Team, alice: User, page: Pag
 
 
 @pytest.mark.slow
-def test_errors_of_a_refused_save_disappear_when_fixed(
-    team: Team, alice: User, page: Page
-):
+def test_errors_of_a_refused_save_disappear_when_fixed(team, alice, page):
     page.goto("/alpha/rewards/new?template=number")
     name = page.get_by_label("Name", exact=True).first
     weight = page.locator("#rules-0-weight")
@@ -106,7 +103,7 @@ def test_errors_of_a_refused_save_disappear_when_fixed(
 
 
 @pytest.mark.slow
-def test_a_replaced_request_logs_no_error(team: Team, alice: User, page: Page):
+def test_a_replaced_request_logs_no_error(team, alice, page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
     create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
@@ -127,9 +124,7 @@ def test_a_replaced_request_logs_no_error(team: Team, alice: User, page: Page):
 
 
 @pytest.mark.slow
-def test_an_edit_clears_findings_and_drops_scores_on_their_way(
-    team: Team, alice: User, page: Page
-):
+def test_an_edit_clears_findings_and_drops_scores_on_their_way(team, alice, page):
     rows = [Row(prompt="2+2?", answer="about four", columns={})]
     create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
@@ -163,7 +158,7 @@ def test_an_edit_clears_findings_and_drops_scores_on_their_way(
 
 
 @pytest.mark.slow
-def test_a_check_without_an_answer_can_be_repeated(team: Team, alice: User, page: Page):
+def test_a_check_without_an_answer_can_be_repeated(team, alice, page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
     create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
@@ -183,7 +178,7 @@ def test_a_check_without_an_answer_can_be_repeated(team: Team, alice: User, page
 
 
 @pytest.mark.slow
-def test_a_composed_recipe_is_accessible(team: Team, alice: User, page: Page):
+def test_a_composed_recipe_is_accessible(team, alice, page):
     page.goto("/alpha/rewards/new?template=number")
     page.get_by_label("Name", exact=True).first.fill("Sums")
     open_weighting(page, 0)

@@ -3,11 +3,9 @@
 import html
 import json
 
-from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.recipe_text import read_recipe, write_json
@@ -23,9 +21,7 @@ CHECK = "/alpha/rewards/check"
 TWO = (("numeric_answer", {}), ("format_tags", {"weight": "0.2"}))
 
 
-def test_a_new_page_starts_empty_or_with_the_rule_of_a_dataset(
-    alice_client: Client, team: Team
-):
+def test_a_new_page_starts_empty_or_with_the_rule_of_a_dataset(alice_client, team):
     version = make_version(team)
 
     empty = alice_client.get(NEW)
@@ -41,7 +37,7 @@ def test_a_new_page_starts_empty_or_with_the_rule_of_a_dataset(
     assert other.context["draft"].rules == []
 
 
-def test_a_template_replaces_the_rules_and_brings_a_sample(alice_client: Client):
+def test_a_template_replaces_the_rules_and_brings_a_sample(alice_client):
     headers = {"HX-Request": "true", "HX-Target": "editor"}
     data = fields(action="template:code", source="own", **{"own-prompt": "mine"})
 
@@ -53,7 +49,7 @@ def test_a_template_replaces_the_rules_and_brings_a_sample(alice_client: Client)
     assert "<html" not in answer.text
 
 
-def test_saving_makes_a_version_of_exactly_these_rules(alice_client: Client):
+def test_saving_makes_a_version_of_exactly_these_rules(alice_client):
     data = fields(
         ("numeric_answer", {"params-tolerance": "0.01", "params-source": "boxed"}),
         ("format_tags", {"weight": "-0.25", "name": "shape"}),
@@ -73,7 +69,7 @@ def test_saving_makes_a_version_of_exactly_these_rules(alice_client: Client):
     assert (second["name"], second["weight"]) == ("shape", -0.25)
 
 
-def test_every_rule_can_be_added_and_saved(alice_client: Client):
+def test_every_rule_can_be_added_and_saved(alice_client):
     """All of them in one recipe."""
     rules = []
     for kind, rule in RULES.items():
@@ -90,7 +86,7 @@ def test_every_rule_can_be_added_and_saved(alice_client: Client):
     assert [rule["kind"] for rule in spec["rules"]] == list(RULES)
 
 
-def test_an_invalid_field_has_an_error_and_nothing_is_saved(alice_client: Client):
+def test_an_invalid_field_has_an_error_and_nothing_is_saved(alice_client):
     for rule, fragment in (
         (("length", {"weight": "x"}), "got 'x'"),
         (("length", {"weight": ""}), "got ''"),
@@ -116,9 +112,7 @@ def test_an_invalid_field_has_an_error_and_nothing_is_saved(alice_client: Client
     assert RewardRecipe.objects.count() == 0
 
 
-def test_a_refused_save_lists_the_invalid_rules(
-    alice_client: Client,
-):
+def test_a_refused_save_lists_the_invalid_rules(alice_client):
     rules = (("length", {}), ("regex", {"name": "digits"}))
 
     page = alice_client.post(NEW, fields(*rules, action="save", name="x")).text
@@ -126,7 +120,7 @@ def test_a_refused_save_lists_the_invalid_rules(
     assert "marked fields: digits" in page
 
 
-def test_a_check_removes_the_refusal_once_all_is_valid(alice_client: Client):
+def test_a_check_removes_the_refusal_once_all_is_valid(alice_client):
     wrong = fields(("regex", {"name": "digits"}), refused="digits", name="x")
     right = fields(("length", {}), refused="digits", name="x")
 
@@ -140,9 +134,7 @@ def test_a_check_removes_the_refusal_once_all_is_valid(alice_client: Client):
     assert removed.context["is_refused"] is False
 
 
-def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
-    alice_client: Client,
-):
+def test_a_program_that_a_browser_sends_back_untouched_is_the_default(alice_client):
     source = write_params("python_function", {})["source"]
     assert "\n" in source
     sent = {"params-source": source.replace("\n", "\r\n")}
@@ -152,7 +144,7 @@ def test_a_program_that_a_browser_sends_back_untouched_is_the_default(
     assert "from the default" not in page
 
 
-def test_rules_of_one_name_or_none_are_refused(alice_client: Client):
+def test_rules_of_one_name_or_none_are_refused(alice_client):
     for rules in ((("length", {}), ("length", {})), ()):
         answer = alice_client.post(NEW, fields(*rules, action="save", name="x"))
 
@@ -161,7 +153,7 @@ def test_rules_of_one_name_or_none_are_refused(alice_client: Client):
     assert RewardRecipe.objects.count() == 0
 
 
-def test_a_name_is_needed_and_free(alice_client: Client, team: Team):
+def test_a_name_is_needed_and_free(alice_client, team):
     recipe = Recipe.model_validate({"rules": [{"name": "a", "kind": "length"}]})
     save_recipe_version(team=team, name="Taken", recipe=recipe, user=None)
 
@@ -172,7 +164,7 @@ def test_a_name_is_needed_and_free(alice_client: Client, team: Team):
         assert answer.context["form"].errors["name"]
 
 
-def test_buttons_change_the_rules_and_keep_the_input(alice_client: Client):
+def test_buttons_change_the_rules_and_keep_the_input(alice_client):
     data = fields(*[("length", {"name": n, "weight": "7"}) for n in "abc"])
     for action, names in {
         "up:1": "b a c",
@@ -199,7 +191,7 @@ def test_buttons_change_the_rules_and_keep_the_input(alice_client: Client):
     assert RewardRecipe.objects.count() == 0
 
 
-def test_a_second_rule_of_a_kind_gets_a_name_of_its_own(alice_client: Client):
+def test_a_second_rule_of_a_kind_gets_a_name_of_its_own(alice_client):
     data = fields(("length", {}), action="add:length")
 
     answer = alice_client.post(NEW, data)
@@ -207,7 +199,7 @@ def test_a_second_rule_of_a_kind_gets_a_name_of_its_own(alice_client: Client):
     assert [r.name for r in answer.context["draft"].rules] == ["length", "length_2"]
 
 
-def test_fields_become_json(alice_client: Client):
+def test_fields_become_json(alice_client):
     data = fields(("length", {"params-maximum": "12"}))
 
     page = alice_client.post("/alpha/rewards/check", data)
@@ -217,7 +209,7 @@ def test_fields_become_json(alice_client: Client):
     assert "hx-swap-oob" in page.text
 
 
-def test_json_becomes_fields(alice_client: Client):
+def test_json_becomes_fields(alice_client):
     tree = {"rules": [{"name": "short", "kind": "length", "params": {"maximum": 9}}]}
 
     answer = alice_client.post(
@@ -228,7 +220,7 @@ def test_json_becomes_fields(alice_client: Client):
     assert (rule.name, rule.texts["maximum"]) == ("short", "9")
 
 
-def test_invalid_json_is_reported_and_the_fields_stay(alice_client: Client):
+def test_invalid_json_is_reported_and_the_fields_stay(alice_client):
     def of_rule(rest: str) -> str:
         return '{"rules": [{"name": "a", "kind": ' + rest + "}]}"
 
@@ -272,7 +264,7 @@ COMPOSED = {
 }
 
 
-def test_gates_clips_and_schedules_are_fields(alice_client: Client):
+def test_gates_clips_and_schedules_are_fields(alice_client):
     data = fields(("length", {}), ("regex", COMPOSED | {"params-pattern": "a"}))
 
     alice_client.post(
@@ -292,7 +284,7 @@ def test_gates_clips_and_schedules_are_fields(alice_client: Client):
     assert set(spec["rules"][0]) == {"name", "kind", "weight", "params"}
 
 
-def test_a_wrong_term_is_answered(alice_client: Client):
+def test_a_wrong_term_is_answered(alice_client):
     for changes, fragment in (
         ({"gate_rule": "length", "gate_at_least": "x"}, "got &#x27;x&#x27;"),
         ({"gate_rule": "other"}, "is not another rule"),
@@ -311,7 +303,7 @@ def test_a_wrong_term_is_answered(alice_client: Client):
     assert RewardRecipe.objects.count() == 0
 
 
-def test_the_formula_follows_the_fields(alice_client: Client):
+def test_the_formula_follows_the_fields(alice_client):
     data = fields(("length", {}), ("tag_count", {"gate_rule": "length"}))
 
     page = alice_client.post("/alpha/rewards/check", data)
@@ -320,7 +312,7 @@ def test_the_formula_follows_the_fields(alice_client: Client):
     assert "only_if&quot;" in page.text
 
 
-def test_the_fields_follow_the_formula(alice_client: Client):
+def test_the_fields_follow_the_formula(alice_client):
     rules = (("length", {"params-maximum": "9"}), ("tag_count", COMPOSED))
     text = "tag_count if length >= 0.5 - 0.2*length + format_tags, clipped to [0, 2]"
 
@@ -340,7 +332,7 @@ def test_the_fields_follow_the_formula(alice_client: Client):
     )
 
 
-def test_a_formula_that_cannot_be_read_changes_nothing(alice_client: Client):
+def test_a_formula_that_cannot_be_read_changes_nothing(alice_client):
     for text, fragment in (
         ("2·length +", '"+"'),
         ("2·length tag_count", '"tag_count"'),
@@ -360,7 +352,7 @@ def test_a_formula_that_cannot_be_read_changes_nothing(alice_client: Client):
         assert [rule.weight for rule in draft.rules] == ["1", "1"]
 
 
-def test_a_composed_recipe_is_edited_as_it_is(alice_client: Client, team: Team):
+def test_a_composed_recipe_is_edited_as_it_is(alice_client, team):
     data = fields(("length", {}), ("tag_count", COMPOSED), action="save", name="x")
     alice_client.post(NEW, data)
     version = RecipeVersion.objects.get()
@@ -372,7 +364,7 @@ def test_a_composed_recipe_is_edited_as_it_is(alice_client: Client, team: Team):
     assert page.context["draft"].formula in html.unescape(shown)
 
 
-def test_phrases_are_written_line_by_line(alice_client: Client):
+def test_phrases_are_written_line_by_line(alice_client):
     typed = {"params-phrases": " sorry\r\n\r\nthank you"}
     data = fields(("contains", typed), action="save", name="x")
 
@@ -382,7 +374,7 @@ def test_phrases_are_written_line_by_line(alice_client: Client):
     assert rule["params"]["phrases"] == [" sorry", "thank you"]
 
 
-def test_settings_of_another_rule_are_an_object_or_refused(alice_client: Client):
+def test_settings_of_another_rule_are_an_object_or_refused(alice_client):
     refused = alice_client.post(
         NEW, fields(("cosine_length", {"params-answer_params": "{tag}"}), action="save")
     )
@@ -407,7 +399,7 @@ def test_every_parameter_has_help_and_an_input_of_its_own():
     assert [(k, f.path) for k, f in every if not f.help or f.kind == "json"] == []
 
 
-def test_an_edited_recipe_is_its_next_version(alice_client: Client, team: Team):
+def test_an_edited_recipe_is_its_next_version(alice_client, team):
     alice_client.post(NEW, fields(*TWO, action="save", name="Sums"))
     recipe = RewardRecipe.objects.get()
     url = f"/alpha/rewards/{recipe.pk}/edit"
@@ -418,7 +410,7 @@ def test_an_edited_recipe_is_its_next_version(alice_client: Client, team: Team):
     assert [v.number for v in recipe.versions.order_by("number")] == [1, 2]
 
 
-def test_saving_without_a_change_makes_no_version(alice_client: Client):
+def test_saving_without_a_change_makes_no_version(alice_client):
     alice_client.post(NEW, fields(*TWO, action="save", name="Sums"))
     recipe = RewardRecipe.objects.get()
 
@@ -451,9 +443,7 @@ def test_saving_without_a_change_makes_no_version(alice_client: Client):
     name=st.text(max_size=20),
     text=st.text(max_size=40),
 )
-def test_every_post_is_answered(
-    alice_client: Client, changes: dict[str, str], action: str, name: str, text: str
-):
+def test_every_post_is_answered(alice_client, changes, action, name, text):
     data = fields(("regex", changes), action=action, name=name, json=text)
 
     assert alice_client.post(NEW, data).status_code in (200, 302, 422)

@@ -6,9 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.probes import bench
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetVersion
@@ -45,12 +43,12 @@ COMPLETIONS = [
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return make_version(team)
 
 
 @pytest.fixture
-def run(team: Team, version: DatasetVersion) -> Run:
+def run(team, version) -> Run:
     run = make_run(team, dataset_version=version, last_step=2)
     for step in (1, 2):
         for prompt in range(3):
@@ -69,9 +67,7 @@ def tried(answer: Any, position: int) -> list[bench.Tried]:
     return found
 
 
-def test_scores_equal_those_of_the_engine(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_scores_equal_those_of_the_engine(alice_client, version):
     rules = (
         *NUMERIC,
         ("format_tags", {"weight": "0.5"}),
@@ -90,9 +86,7 @@ def test_scores_equal_those_of_the_engine(
     assert "<strong>1.5</strong>" in answer.text
 
 
-def test_completions_of_a_row_are_compared(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_completions_of_a_row_are_compared(alice_client, version):
     data = fields(
         *NUMERIC,
         ("majority", {}),
@@ -110,9 +104,7 @@ def test_completions_of_a_row_are_compared(
     assert one[0].cells[1][0] is None
 
 
-def test_a_group_function_is_not_called_without_completions(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_a_group_function_is_not_called_without_completions(alice_client, version):
     source = "def f(completions, **kwargs):\n    return [1.0 for _ in completions]"
     rule = ("python_function", {"params-source": source})
 
@@ -124,8 +116,8 @@ def test_a_group_function_is_not_called_without_completions(
 
 
 def test_output_and_metrics_of_a_function_stand_with_its_completion(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+    alice_client, version
+):
     source = (
         "def compute_score(data_source, solution_str, ground_truth):\n"
         "    print('<b>I saw', solution_str)\n"
@@ -143,8 +135,8 @@ def test_output_and_metrics_of_a_function_stand_with_its_completion(
 
 
 def test_half_a_character_in_a_functions_error_is_shown_as_another(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+    alice_client, version
+):
     source = "def reward(completion):\n    raise ValueError('from ' + chr(0xD83D))"
     rule = ("python_function", {"params-source": source})
 
@@ -154,9 +146,7 @@ def test_half_a_character_in_a_functions_error_is_shown_as_another(
     assert "from \ufffd" in answer.text
 
 
-def test_any_answer_of_a_row_with_tools_is_right(
-    alice_client: Client, team: Team
-) -> None:
+def test_any_answer_of_a_row_with_tools_is_right(alice_client, team):
     call = {"function": {"name": "add", "arguments": {"a": 1}}}
     chat = [
         {"role": "user", "content": "1+2?"},
@@ -176,9 +166,7 @@ def test_any_answer_of_a_row_with_tools_is_right(
     assert "<strong>add</strong>" in answer.text
 
 
-def test_another_advantage_is_the_engines_too(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_another_advantage_is_the_engines_too(alice_client, version):
     chosen = {
         "baseline": "leave_one_out",
         "scale": "none",
@@ -193,9 +181,7 @@ def test_another_advantage_is_the_engines_too(
     assert "baseline=leave_one_out&" in page["HX-Replace-Url"]
 
 
-def test_a_reward_opens_with_the_newest_run_that_used_it(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+def test_a_reward_opens_with_the_newest_run_that_used_it(alice_client, team, run):
     make_run(team, "newer", recipe_version=make_recipe(team, "other"), last_step=1)
     make_version(team, name="Newer")
 
@@ -207,8 +193,8 @@ def test_a_reward_opens_with_the_newest_run_that_used_it(
 
 
 def test_a_reward_without_a_run_opens_with_a_dataset_that_its_rules_read(
-    alice_client: Client, team: Team
-) -> None:
+    alice_client, team
+):
     row = Row(prompt="?", answer="4", columns={"numbers": [1, 3], "target": 4})
     fitting = create_dataset_version(
         team=team, name="Countdown", rows=[row], mapping={}, source={}, user=None
@@ -231,7 +217,7 @@ def test_a_reward_without_a_run_opens_with_a_dataset_that_its_rules_read(
     assert (own["prompt"], "tests" in own["columns"]) == (example.prompt, True)
 
 
-def test_a_row_of_ones_own_is_scored_as_typed(alice_client: Client) -> None:
+def test_a_row_of_ones_own_is_scored_as_typed(alice_client):
     typed = {
         "source": "own",
         "own-prompt": "Make 9.",
@@ -252,7 +238,7 @@ def test_a_row_of_ones_own_is_scored_as_typed(alice_client: Client) -> None:
         assert bool(answer.context["bench"].groups[0].errors) == (totals[0] is None)
 
 
-def test_a_run_brings_its_own_rows_and_rules(alice_client: Client, run: Run) -> None:
+def test_a_run_brings_its_own_rows_and_rules(alice_client, run):
     answer = alice_client.get(NEW, {"run": run.pk})
 
     assert shown(answer) == [(2, 0), (2, 1), (2, 2)]
@@ -261,9 +247,7 @@ def test_a_run_brings_its_own_rows_and_rules(alice_client: Client, run: Run) -> 
     assert [one.text for one in tried(answer, 0)] == ["0", "no", "7", "9"]
 
 
-def test_scores_are_of_the_shown_step_while_the_run_trains_on(
-    alice_client: Client, run: Run
-) -> None:
+def test_scores_are_of_the_shown_step_while_the_run_trains_on(alice_client, run):
     page = alice_client.get(NEW, {"run": run.pk}).text
     step = re.search(r'name="shown_step" value="(\d+)"', page)
     assert step
@@ -279,13 +263,13 @@ def test_scores_are_of_the_shown_step_while_the_run_trains_on(
     assert shown(shown_again) == [(3, 0)]
 
 
-def test_steps_and_rows_narrow_a_run(alice_client: Client, run: Run) -> None:
+def test_steps_and_rows_narrow_a_run(alice_client, run):
     answer = alice_client.get(NEW, {"run": run.pk, "steps": "1-2", "rows": "1"})
 
     assert shown(answer) == [(1, 1), (2, 1)]
 
 
-def test_the_number_of_shown_groups_is_given(alice_client: Client, team: Team) -> None:
+def test_the_number_of_shown_groups_is_given(alice_client, team):
     run = make_run(team, dataset_version=make_version(team, count=20))
     for prompt in range(15):
         make_group(run, prompt_index=prompt)
@@ -296,9 +280,7 @@ def test_the_number_of_shown_groups_is_given(alice_client: Client, team: Team) -
     assert "12 of 15" in answer.text
 
 
-def test_a_tests_completions_are_shown(
-    alice_client: Client, team: Team, version: DatasetVersion
-) -> None:
+def test_a_tests_completions_are_shown(alice_client, team, version):
     probe = make_probe(team, version)
     finish(num_done=1)
     ProbeGroup.objects.create(
@@ -319,9 +301,7 @@ def test_a_tests_completions_are_shown(
     assert [one.total for one in tried(scored, 0)] == [1.0, 0.0]
 
 
-def test_an_open_test_shows_its_progress(
-    alice_client: Client, team: Team, version: DatasetVersion
-) -> None:
+def test_an_open_test_shows_its_progress(alice_client, team, version):
     probe = make_probe(team, version)
 
     page = alice_client.get(NEW, {"probe": probe.pk}).text
@@ -329,9 +309,7 @@ def test_an_open_test_shows_its_progress(
     assert f"/alpha/probes/{probe.pk}/progress?short=1" in page
 
 
-def test_a_change_swaps_scores_but_not_fields(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_a_change_swaps_scores_but_not_fields(alice_client, version):
     data = fields(*NUMERIC, **{"completion-0": "0"})
 
     page = alice_client.post(SCORES, data).text
@@ -342,9 +320,7 @@ def test_a_change_swaps_scores_but_not_fields(
     assert "<select" not in page
 
 
-def test_a_rule_without_a_score_is_marked_with_its_reason(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_a_rule_without_a_score_is_marked_with_its_reason(alice_client, version):
     data = fields(*NUMERIC, ("countdown", {}), **{"completion-1": "2\n---\n3"})
 
     answer = alice_client.post(SCORES, data)
@@ -360,8 +336,8 @@ def test_a_rule_without_a_score_is_marked_with_its_reason(
 
 
 def test_scores_that_no_process_was_free_for_are_asked_for_again(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice_client, version, monkeypatch
+):
     data = fields(*NUMERIC, **{"completion-0": "0"})
 
     def refuse(**_: object) -> None:
@@ -377,9 +353,7 @@ def test_scores_that_no_process_was_free_for_are_asked_for_again(
         assert (f'hx-post="{SCORES}"' in answer.text) == (num_scored == 0)
 
 
-def test_warnings_name_their_rows(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_warnings_name_their_rows(alice_client, version):
     data = fields(*NUMERIC, **{f"completion-{n}": "x\n---\ny" for n in range(3)})
 
     answer = alice_client.post(SCORES, data)
@@ -390,7 +364,7 @@ def test_warnings_name_their_rows(
     assert '"rows": "0,1,2"' in answer.text
 
 
-def test_the_datasets_rows_are_checked(alice_client: Client, team: Team) -> None:
+def test_the_datasets_rows_are_checked(alice_client, team):
     version = make_version(team, count=3)
     version.rows.filter(position=1).update(answer="about two")
 
@@ -402,9 +376,7 @@ def test_the_datasets_rows_are_checked(alice_client: Client, team: Team) -> None
     assert own.context["findings"] == []
 
 
-def test_the_launch_form_shows_the_same_findings(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_launch_form_shows_the_same_findings(alice_client, team):
     version = make_version(team, count=3)
     version.rows.filter(position=1).update(answer="about two")
     recipe = make_recipe(team, rules=RECIPE["rules"])
@@ -417,7 +389,7 @@ def test_the_launch_form_shows_the_same_findings(
     assert f"/alpha/rewards/{recipe.recipe_id}/edit?version=1" in page
 
 
-def test_the_address_reproduces_the_view(alice_client: Client, run: Run) -> None:
+def test_the_address_reproduces_the_view(alice_client, run):
     query = {"run": run.pk, "steps": "1-2", "rows": "1,2", "scale": "none"}
     first = alice_client.get(NEW, query)
 
@@ -427,9 +399,7 @@ def test_the_address_reproduces_the_view(alice_client: Client, run: Run) -> None
     assert again.context["chosen"]["scale"] == "none"
 
 
-def test_sampling_queues_a_test_of_the_rows_shown(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_sampling_queues_a_test_of_the_rows_shown(alice_client, version):
     data = fields(
         *NUMERIC,
         **{
@@ -452,9 +422,7 @@ def test_sampling_queues_a_test_of_the_rows_shown(
     assert f"probe={probe.pk}" in answer["HX-Replace-Url"]
 
 
-def test_a_test_draws_rows_and_has_a_page(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_a_test_draws_rows_and_has_a_page(alice_client, version):
     data = fields(
         *NUMERIC,
         **{
@@ -472,9 +440,7 @@ def test_a_test_draws_rows_and_has_a_page(
     assert answer["HX-Redirect"] == f"/alpha/probes/{probe.pk}/"
 
 
-def test_a_viewer_scores_and_starts_and_saves_nothing(
-    bob_client: Client, version: DatasetVersion
-) -> None:
+def test_a_viewer_scores_and_starts_and_saves_nothing(bob_client, version):
     for action in ("sample", "probe", "save", "stop"):
         data = fields(*NUMERIC, action=action, name="Sums")
 
@@ -486,7 +452,7 @@ def test_a_viewer_scores_and_starts_and_saves_nothing(
     assert not RecipeVersion.objects.exists()
 
 
-def test_an_invalid_choice_is_a_field_error(alice_client: Client, run: Run) -> None:
+def test_an_invalid_choice_is_a_field_error(alice_client, run):
     for field, text in (
         ("rows", "x"),
         ("rows", "99999999999"),
@@ -501,9 +467,7 @@ def test_an_invalid_choice_is_a_field_error(alice_client: Client, run: Run) -> N
         assert list(answer.context["choice"].errors) == [field]
 
 
-def test_objects_of_another_team_are_not_found(
-    charlie_client: Client, run: Run, version: DatasetVersion
-) -> None:
+def test_objects_of_another_team_are_not_found(charlie_client, run, version):
     query = {"run": run.pk, "dataset": version.pk}
 
     page = charlie_client.get("/other/rewards/new", query)
@@ -516,9 +480,7 @@ def test_objects_of_another_team_are_not_found(
     assert charlie_client.get(f"/other/rewards/{recipe}/edit").status_code == 404
 
 
-def test_an_incomplete_reward_scores_nothing(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_an_incomplete_reward_scores_nothing(alice_client, version):
     data = fields(("length", {"weight": "x"}), **{"completion-1": "2"})
 
     answer = alice_client.post(SCORES, data)
@@ -527,9 +489,7 @@ def test_an_incomplete_reward_scores_nothing(
     assert answer.context["bounds"] is None
 
 
-def test_long_and_many_completions_are_answered(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_long_and_many_completions_are_answered(alice_client, version):
     typed = {"completion-0": "x" * 50_001, "completion-1": "x\n---\n" * 40}
 
     answer = alice_client.post(SCORES, fields(*NUMERIC, **typed))
@@ -539,9 +499,7 @@ def test_long_and_many_completions_are_answered(
     assert (len(many.tried), many.num_found) == (32, 40)
 
 
-def test_pasted_completions_are_escaped(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_pasted_completions_are_escaped(alice_client, version):
     pasted = "</textarea><script>alert(1)</script>"
 
     answer = alice_client.post(NEW, fields(*NUMERIC, **{"completion-0": pasted}))
@@ -550,7 +508,7 @@ def test_pasted_completions_are_escaped(
     assert "<script>alert" not in answer.text
 
 
-def test_three_dashes_part_completions() -> None:
+def test_three_dashes_part_completions():
     parted: dict[str, list[str]] = {
         "": [],
         "  \n ": [],
@@ -570,9 +528,7 @@ def test_three_dashes_part_completions() -> None:
 ENDLESS = "<answer>" + "1 " * 5_000 + "</answer>"
 
 
-def test_forty_rules_that_each_wait_a_minute_end_within_seconds(
-    version: DatasetVersion,
-) -> None:
+def test_forty_rules_that_each_wait_a_minute_end_within_seconds(version):
     """Also where models are asked, which is in the web process."""
     params = {"timeout_seconds": 60}
     rules = [

@@ -84,7 +84,7 @@ SCHEDULES = st.builds(
 
 
 @given(made=SCHEDULES)
-def test_any_schedule_is_read_as_it_was_written(made: Schedule):
+def test_any_schedule_is_read_as_it_was_written(made):
     assert Schedule.model_validate(read_schedule(write_schedule(made))) == made
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.rewards.models import RecipeVersion
 from tests.browser.accessibility import findings_in_each_view
 
@@ -22,9 +21,7 @@ async def brevity(completion, answer, state) -> float:
 """
 
 
-def test_functions_are_recognised_while_typing_and_become_rules(
-    team: Team, alice: User, page: Page
-):
+def test_functions_are_recognised_while_typing_and_become_rules(team, alice, page):
     page.goto("/alpha/rewards/new?template=number")
     page.get_by_label("Name", exact=True).first.fill("Mine")
     for num_left in (1, 0):

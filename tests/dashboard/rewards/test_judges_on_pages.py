@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -21,20 +20,20 @@ SCORES = "/alpha/rewards/scores"
 
 
 @pytest.fixture
-def judging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:
+def judging(monkeypatch) -> Iterator[Judging]:
     monkeypatch.setattr(session, "_current", session.Session())
     with judge_server() as server:
         yield server
 
 
 @pytest.fixture
-def allowed(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Judging:
+def allowed(judging, monkeypatch) -> Judging:
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
     return judging
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team) -> DatasetVersion:
+def version(shared_team) -> DatasetVersion:
     rows = [Row(prompt=f"{i}+{i}?", answer=str(2 * i), columns={}) for i in range(5)]
     return create_dataset_version(
         team=shared_team, name="Sums", rows=rows, mapping={}, source={}, user=None
@@ -56,9 +55,7 @@ def tried(
     return answer.content.decode()
 
 
-def test_a_judge_is_called_where_it_is_asked_for(
-    alice_client: Client, version: DatasetVersion, allowed: Judging
-):
+def test_a_judge_is_called_where_it_is_asked_for(alice_client, version, allowed):
     params = {"base_url": allowed.url, "model": "m"}
     unasked = tried(alice_client, version, "llm_judge", asks="", **params)
     assert allowed.asked == []
@@ -72,9 +69,7 @@ def test_a_judge_is_called_where_it_is_asked_for(
     assert "1+1?" in asked["messages"][1]["content"]
 
 
-def test_viewers_cannot_call_a_judge(
-    bob_client: Client, version: DatasetVersion, allowed: Judging
-):
+def test_viewers_cannot_call_a_judge(bob_client, version, allowed):
     """The key's owner pays, and a rubric may be any question at all."""
     page = tried(bob_client, version, "llm_judge", base_url=allowed.url, model="m")
 
@@ -82,26 +77,20 @@ def test_viewers_cannot_call_a_judge(
     assert allowed.asked == []
 
 
-def test_a_judge_that_is_not_allowed_is_reported(
-    alice_client: Client, version: DatasetVersion, judging: Judging
-):
+def test_a_judge_that_is_not_allowed_is_reported(alice_client, version, judging):
     page = tried(alice_client, version, "llm_judge", base_url=judging.url, model="m")
 
     assert "COHORT_JUDGE_HOSTS" in page
     assert judging.asked == []
 
 
-def test_a_reward_model_is_not_loaded_for_a_page(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_reward_model_is_not_loaded_for_a_page(alice_client, version):
     page = tried(alice_client, version, "reward_model", path="models/reward")
 
     assert "cell-error" in page
 
 
-def test_launch_checks_read_rows_without_calling_a_judge(
-    team: Team, version: DatasetVersion, allowed: Judging
-):
+def test_launch_checks_read_rows_without_calling_a_judge(team, version, allowed):
     params = {
         "base_url": allowed.url,
         "model": "m",

@@ -1,8 +1,5 @@
 import pytest
-from django.test import Client
-from pytest_django import DjangoAssertNumQueries
 
-from dashboard.accounts.models import Team, User
 from dashboard.rewards.gallery import read_scores, score_examples
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.recipe_text import write_formula
@@ -22,13 +19,13 @@ RECIPE = Recipe.model_validate(
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team, shared_alice: User) -> RecipeVersion:
+def version(shared_team, shared_alice) -> RecipeVersion:
     return save_recipe_version(
         team=shared_team, name="Sums", recipe=RECIPE, user=shared_alice
     )
 
 
-def test_an_empty_list_offers_templates(alice_client: Client):
+def test_an_empty_list_offers_templates(alice_client):
     page = alice_client.get("/alpha/rewards/").content.decode()
 
     assert "/alpha/rewards/new" in page
@@ -36,10 +33,7 @@ def test_an_empty_list_offers_templates(alice_client: Client):
 
 
 def test_the_list_has_formula_and_last_reward_of_each(
-    alice_client: Client,
-    team: Team,
-    version: RecipeVersion,
-    django_assert_num_queries: DjangoAssertNumQueries,
+    alice_client, team, version, django_assert_num_queries
 ):
     rewards = {"last": {"reward/mean": 0.25}}
     make_run(team, recipe_version=version, last_step=3, summary=rewards)
@@ -69,9 +63,7 @@ def test_the_list_has_formula_and_last_reward_of_each(
     assert listed["unused"][2] is None
 
 
-def test_a_page_lists_the_runs_that_used_the_reward(
-    alice_client: Client, team: Team, version: RecipeVersion
-):
+def test_a_page_lists_the_runs_that_used_the_reward(alice_client, team, version):
     for number in range(10):
         make_run(team, f"run-{number}", recipe_version=version)
     make_run(team, "other")
@@ -86,7 +78,7 @@ def test_a_page_lists_the_runs_that_used_the_reward(
     assert f"/alpha/rescorings/new?recipe={version.pk}&amp;run={newest}" in page.text
 
 
-def test_each_rule_is_in_the_gallery_with_scores_of_its_own(alice_client: Client):
+def test_each_rule_is_in_the_gallery_with_scores_of_its_own(alice_client):
     page = alice_client.get("/alpha/rewards/gallery")
 
     offered = [rule for _, rules in page.context["categories"] for rule in rules]
@@ -108,7 +100,7 @@ def test_the_gallery_shows_the_rules_scores():
         assert written[kind] == pytest.approx(scores, abs=1e-5), kind
 
 
-def test_each_template_is_a_reward_that_only_a_model_may_lack(alice_client: Client):
+def test_each_template_is_a_reward_that_only_a_model_may_lack(alice_client):
     page = alice_client.get("/alpha/rewards/")
 
     for template, _ in page.context["templates"]:
@@ -121,9 +113,7 @@ def test_each_template_is_a_reward_that_only_a_model_may_lack(alice_client: Clie
         assert (draft.recipe is None) == (template.key == "judge")
 
 
-def test_a_recipe_page_shows_its_rules_bounds_and_hash(
-    alice_client: Client, version: RecipeVersion
-):
+def test_a_recipe_page_shows_its_rules_bounds_and_hash(alice_client, version):
     page = alice_client.get(f"/alpha/rewards/{version.recipe_id}/").content.decode()
 
     assert RULES["numeric_answer"].title in page
@@ -131,7 +121,7 @@ def test_a_recipe_page_shows_its_rules_bounds_and_hash(
     assert f"?recipe={version.pk}" in page
 
 
-def test_an_unknown_version_is_404(alice_client: Client, version: RecipeVersion):
+def test_an_unknown_version_is_404(alice_client, version):
     url = f"/alpha/rewards/{version.recipe_id}/"
 
     assert alice_client.get(url, {"version": "1"}).status_code == 200
@@ -139,7 +129,7 @@ def test_an_unknown_version_is_404(alice_client: Client, version: RecipeVersion)
     assert alice_client.get(url, {"version": "x"}).status_code == 404
 
 
-def test_a_viewer_cannot_save(bob_client: Client, version: RecipeVersion):
+def test_a_viewer_cannot_save(bob_client, version):
     url = f"/alpha/rewards/{version.recipe_id}/edit"
 
     assert bob_client.post(url, {"action": "save"}).status_code == 403

@@ -13,7 +13,7 @@ def spec(*rules: dict[str, Any], **composed: Any) -> dict[str, Any]:
     return {"rules": list(rules), **composed}
 
 
-def test_names_and_missing_defaults_do_not_change_the_reward() -> None:
+def test_names_and_missing_defaults_do_not_change_the_reward():
     default = {**ANSWER, "weight": 1, "params": {"source": "last_number"}}
     renamed = {**FORMAT, "name": "tags"}, {**ANSWER, "name": "is_right"}
     for other in (
@@ -24,7 +24,7 @@ def test_names_and_missing_defaults_do_not_change_the_reward() -> None:
         assert is_same_reward(spec(FORMAT, ANSWER), other)
 
 
-def test_different_scores_are_a_different_reward() -> None:
+def test_different_scores_are_a_different_reward():
     for other in (
         spec(ANSWER),
         spec(FORMAT, {**ANSWER, "weight": 0.5}),
@@ -35,7 +35,7 @@ def test_different_scores_are_a_different_reward() -> None:
         assert not is_same_reward(spec(FORMAT, ANSWER), other)
 
 
-def test_a_gate_is_followed_by_the_rule_it_names() -> None:
+def test_a_gate_is_followed_by_the_rule_it_names():
     gated = spec(FORMAT, {**ANSWER, "only_if": GATE})
     renamed = {**ANSWER, "only_if": {**GATE, "rule": "tags"}}
 

@@ -46,7 +46,7 @@ def kinds(findings: list[RecipeWarning]) -> list[str]:
     return [finding.kind for finding in findings]
 
 
-def test_a_constant_rule_is_found() -> None:
+def test_a_constant_rule_is_found():
     groups = [
         group(3, {"a": 0.5, "b": 0.0}, {"a": 0.5, "b": 1.0}),
         group(7, {"a": 0.5, "b": 0.0}, {"a": 0.5, "b": None}),
@@ -58,17 +58,17 @@ def test_a_constant_rule_is_found() -> None:
     assert found.positions == (3, 7)
 
 
-def test_a_constant_rule_needs_four_completions() -> None:
+def test_a_constant_rule_needs_four_completions():
     assert find_constant_rules([group(0, {"a": 1.0}, {"a": 1.0}, {"a": 1.0})]) == []
 
 
-def test_a_rule_with_too_few_scores_is_not_called_constant() -> None:
+def test_a_rule_with_too_few_scores_is_not_called_constant():
     scores = [{"a": 1.0}, {"a": 1.0}, {"a": None}, {"a": None}]
 
     assert find_constant_rules([group(0, *scores)]) == []
 
 
-def test_rules_that_always_agree_are_found() -> None:
+def test_rules_that_always_agree_are_found():
     scores = [{"a": x, "b": x, "c": 1 - x} for x in (0.0, 1.0, 1.0, 0.0)]
 
     (found,) = find_rules_that_agree([group(0, *scores)])
@@ -77,13 +77,13 @@ def test_rules_that_always_agree_are_found() -> None:
 
 
 @pytest.mark.parametrize("values", [(1.0, 1.0, 1.0, 1.0), (0.0, 1.0, 1.0)])
-def test_rules_that_agree_on_too_little_are_not(values: tuple[float, ...]) -> None:
+def test_rules_that_agree_on_too_little_are_not(values):
     scores = [{"a": x, "b": x} for x in values]
 
     assert find_rules_that_agree([group(0, *scores)]) == []
 
 
-def test_groups_without_a_difference_are_found() -> None:
+def test_groups_without_a_difference_are_found():
     flat, mixed = group(1, {"a": 1.0}, {"a": 1.0}), group(2, {"a": 0.0}, {"a": 1.0})
     single = group(3, {"a": 1.0})
 
@@ -96,13 +96,13 @@ def test_groups_without_a_difference_are_found() -> None:
     assert find_flat_groups([mixed, single]) == []
 
 
-def test_good_groups_have_no_warnings() -> None:
+def test_good_groups_have_no_warnings():
     scores = [{"a": 0.0, "b": 0.3}, {"a": 1.0, "b": 0.1}, {"a": 0.0, "b": 0.9}]
 
     assert find_in_groups([group(0, *scores), group(1, *scores)]) == []
 
 
-def test_the_number_of_checked_references_is_shown() -> None:
+def test_the_number_of_checked_references_is_shown():
     fine, unread = (
         Trial(Score(1.0, {"a": 1.0}, {})),
         Trial(Score(None, {}, {"a": "“x”."})),
@@ -120,7 +120,7 @@ def test_the_number_of_checked_references_is_shown() -> None:
     assert part.positions == (4, 9)
 
 
-def test_a_baseline_with_half_of_the_highest_reward_is_high() -> None:
+def test_a_baseline_with_half_of_the_highest_reward_is_high():
     for mean, bounds, is_found in (
         (0.2, (0.0, 1.2), False),
         (0.6, (0.0, 1.2), True),
@@ -137,7 +137,7 @@ def test_a_baseline_with_half_of_the_highest_reward_is_high() -> None:
         assert kinds(found) == ["trivial"] * is_found, (mean, bounds)
 
 
-def test_a_baseline_of_few_rows_is_not_reported() -> None:
+def test_a_baseline_of_few_rows_is_not_reported():
     one, many = (
         BaselineScore(label="nothing", mean=1.2, positions=(), num_rows=num)
         for num in (1, 20)
@@ -151,7 +151,7 @@ def test_a_baseline_of_few_rows_is_not_reported() -> None:
     assert found[0].short.endswith("1.2 of 2.2")
 
 
-def test_baseline_completions_of_a_row() -> None:
+def test_baseline_completions_of_a_row():
     made = baseline_completions(
         prompt="2+2?", answers=["4", "7", "7"], tags=TAGS, seed=1
     )
@@ -166,7 +166,7 @@ def test_baseline_completions_of_a_row() -> None:
     assert "always answering A" not in texts
 
 
-def test_each_letter_of_a_multiple_choice_is_tried() -> None:
+def test_each_letter_of_a_multiple_choice_is_tried():
     made = baseline_completions(
         prompt="?", answers=["A", "C", "b", "A", "C"], tags=TAGS, seed=1
     )
@@ -175,12 +175,12 @@ def test_each_letter_of_a_multiple_choice_is_tried() -> None:
     assert labels[3:6] == [f"always answering {letter}" for letter in "ABC"]
 
 
-def test_other_answers_are_no_multiple_choice() -> None:
+def test_other_answers_are_no_multiple_choice():
     for answers in ([], ["A"] * 9, ["A", "B", "12"], ["1", "2"]):
         assert choice_letters(answers) == []
 
 
-def test_the_recipes_own_tags_are_used() -> None:
+def test_the_recipes_own_tags_are_used():
     rules = [
         {"name": "a", "kind": "format_tags", "params": {"think_tag": "reasoning"}},
     ]
@@ -210,7 +210,7 @@ NUMBERS = ("311", "4777", "50021", "4777")
 NEVER_GUESSED = ("311", "4777", "50021", "682", "79993")
 
 
-def test_each_kind_of_baseline_completion_is_warned_of(team: Team) -> None:
+def test_each_kind_of_baseline_completion_is_warned_of(team):
     version = version_of(team, *NUMBERS)
     for kind, params, label in (
         ("length", {"maximum": 10}, "An empty"),
@@ -226,7 +226,7 @@ def test_each_kind_of_baseline_completion_is_warned_of(team: Team) -> None:
         assert sum(label in each for each in sentences) == 1, (kind, sentences)
 
 
-def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
+def test_a_letter_that_is_often_right_is_warned_of(team):
     version = version_of(team, "A", "B", "B", "B")
 
     sentences = warned(version, "multiple_choice")
@@ -235,7 +235,7 @@ def test_a_letter_that_is_often_right_is_warned_of(team: Team) -> None:
     assert not any("answering A" in each for each in sentences)
 
 
-def test_a_guess_may_be_any_of_a_rows_answers(team: Team) -> None:
+def test_a_guess_may_be_any_of_a_rows_answers(team):
     version = version_of(team, ["C", "B"], "B", ["B", "A"], "D")
 
     sentences = warned(version, "multiple_choice")
@@ -243,5 +243,5 @@ def test_a_guess_may_be_any_of_a_rows_answers(team: Team) -> None:
     assert any("answering B would earn 0.75" in each for each in sentences)
 
 
-def test_a_recipe_that_requires_the_answer_has_no_warning(team: Team) -> None:
+def test_a_recipe_that_requires_the_answer_has_no_warning(team):
     assert warned(version_of(team, *NEVER_GUESSED), "numeric_answer") == []

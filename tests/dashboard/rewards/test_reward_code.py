@@ -6,9 +6,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.operations.management.commands import check_sandbox
 from dashboard.rewards import trial
 from dashboard.rewards.models import RecipeVersion
@@ -24,7 +22,7 @@ SOURCE = (
 )
 
 
-def test_a_function_is_named_after_itself_unless_it_has_a_name(alice_client: Client):
+def test_a_function_is_named_after_itself_unless_it_has_a_name(alice_client):
     own = "def shortest(completion): return 0"
     for changes, name in (
         ({"params-source": own}, "shortest"),
@@ -43,7 +41,7 @@ def test_a_function_is_named_after_itself_unless_it_has_a_name(alice_client: Cli
         assert is_swapped == (name == "shortest")
 
 
-def test_a_saved_functions_name_is_kept(alice_client: Client, team: Team):
+def test_a_saved_functions_name_is_kept(alice_client, team):
     source = "def shortest(completion): return 0"
     rule = {"name": "python_function", "kind": "python_function", "weight": 1.0}
     version = make_recipe(team, rules=[rule | {"params": {"source": source}}])
@@ -55,7 +53,7 @@ def test_a_saved_functions_name_is_kept(alice_client: Client, team: Team):
     assert 'name="rules-0-keeps_name" value="on"' in page.text
 
 
-def test_the_editor_offers_a_function_to_begin_with(alice_client: Client):
+def test_the_editor_offers_a_function_to_begin_with(alice_client):
     added = fields(action="add:python_function")
 
     page = alice_client.post("/alpha/rewards/new", added).content.decode()
@@ -72,7 +70,7 @@ TWO = (
 )
 
 
-def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
+def test_the_editor_shows_the_form_of_a_function(alice_client):
     three = f"{TWO}def words(completions, **kwargs) -> int: ..."
     rule = ("python_function", {"params-source": three})
     named = ("python_function", {"params-source": three, "params-function": "lengths"})
@@ -91,7 +89,7 @@ def test_the_editor_shows_the_form_of_a_function(alice_client: Client):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_example_of_each_form_can_be_inserted(alice_client: Client, form: str):
+def test_an_example_of_each_form_can_be_inserted(alice_client, form):
     rule = ("python_function", {"params-function": "other"})
 
     answer = alice_client.post(
@@ -104,7 +102,7 @@ def test_an_example_of_each_form_can_be_inserted(alice_client: Client, form: str
     assert answer.context["draft"].recipe is not None
 
 
-def test_an_example_replaces_no_code_of_the_users_own(alice_client: Client):
+def test_an_example_replaces_no_code_of_the_users_own(alice_client):
     rule = ("python_function", {"params-source": SOURCE})
     added = fields(rule, action="example:0:verl")
 
@@ -115,7 +113,7 @@ def test_an_example_replaces_no_code_of_the_users_own(alice_client: Client):
     assert [each.name for each in found.report.others] == ["compute_score"]
 
 
-def test_each_function_of_a_source_becomes_a_rule(alice_client: Client, team: Team):
+def test_each_function_of_a_source_becomes_a_rule(alice_client, team):
     rule = ("python_function", {"params-source": TWO, "params-maximum": "2"})
     saved = fields(rule, action="save", name="Both")
 
@@ -133,7 +131,7 @@ def test_each_function_of_a_source_becomes_a_rule(alice_client: Client, team: Te
         assert rule["params"]["maximum"] == 2.0
 
 
-def test_a_source_without_a_function_is_refused_at_its_field(alice_client: Client):
+def test_a_source_without_a_function_is_refused_at_its_field(alice_client):
     rule = ("python_function", {"params-source": "def helper(text): ..."})
 
     answer = alice_client.post("/alpha/rewards/check", fields(rule))
@@ -144,9 +142,7 @@ def test_a_source_without_a_function_is_refused_at_its_field(alice_client: Clien
         assert word in message
 
 
-def test_packages_are_listed_as_the_sandbox_offers_them(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_packages_are_listed_as_the_sandbox_offers_them(alice_client, monkeypatch):
     added = fields(action="add:python_function")
     page = alice_client.post("/alpha/rewards/new", added).content.decode()
     nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
@@ -166,16 +162,14 @@ def test_the_command_tells_which_levels_work():
     assert "at level" in output.getvalue()
 
 
-def test_the_command_fails_without_a_sandbox(monkeypatch: pytest.MonkeyPatch):
+def test_the_command_fails_without_a_sandbox(monkeypatch):
     monkeypatch.setattr(check_sandbox, "obstacle", lambda level: "none here")
 
     with pytest.raises(CommandError, match="this machine"):
         call_command("check_sandbox", stdout=StringIO())
 
 
-def test_the_editor_reports_a_missing_sandbox(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_editor_reports_a_missing_sandbox(alice_client, monkeypatch):
     nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     monkeypatch.setattr(trial, "find_sandbox", lambda **_: nothing)
     added = fields(action="add:code_tests")

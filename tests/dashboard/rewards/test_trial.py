@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -35,7 +34,7 @@ NUMERIC = recipe(("numeric_answer", {}), ("length", {"maximum": 3}))
 SAMPLES = [Sample("?", text, "4") for text in ("4", "five", "", "\udce2")]
 
 
-def test_scores_are_the_engines_and_come_with_their_times() -> None:
+def test_scores_are_the_engines_and_come_with_their_times():
     trials = try_samples(NUMERIC, SAMPLES, seconds=60)
 
     assert [each.score for each in trials] == score_all(NUMERIC, SAMPLES)
@@ -47,7 +46,7 @@ def test_scores_are_the_engines_and_come_with_their_times() -> None:
     )
 
 
-def test_completions_of_a_row_are_compared() -> None:
+def test_completions_of_a_row_are_compared():
     agree = recipe(("majority", {}))
     groups = [[Sample("?", text, None) for text in texts] for texts in ("112", "3")]
 
@@ -60,9 +59,7 @@ def test_completions_of_a_row_are_compared() -> None:
     assert all(each.rule_seconds["majority"] > 0 for group in trials for each in group)
 
 
-def test_models_are_not_called_for_row_checks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_models_are_not_called_for_row_checks(monkeypatch):
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1")
     with judge_server() as judging:
         judged = recipe(("llm_judge", {"base_url": judging.url, "model": "m"}))
@@ -73,9 +70,7 @@ def test_models_are_not_called_for_row_checks(
     assert judging.asked == []
 
 
-def test_a_rule_that_hangs_times_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rule_that_hangs_times_out(monkeypatch):
     try_samples(NUMERIC, SAMPLES, seconds=60)  # started, so that only waiting counts
     (child,) = [each._child for each in trial._processes if each._child]
     os.kill(child.pid, 19)  # SIGSTOP: it never answers
@@ -87,7 +82,7 @@ def test_a_rule_that_hangs_times_out(
     assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
 
 
-def test_a_dead_process_is_replaced() -> None:
+def test_a_dead_process_is_replaced():
     try_samples(NUMERIC, SAMPLES, seconds=60)
     (child,) = [each._child for each in trial._processes if each._child]
     os.kill(child.pid, 9)
@@ -99,9 +94,7 @@ def test_a_dead_process_is_replaced() -> None:
     assert all(each.score for each in try_samples(NUMERIC, SAMPLES, seconds=60))
 
 
-def test_busy_processes_are_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_busy_processes_are_reported(monkeypatch):
     taken = [trial._idle.get(timeout=1) for _ in range(trial.NUM_PROCESSES)]
     try:
         trials = try_samples(NUMERIC, SAMPLES, seconds=0.05)
@@ -113,7 +106,7 @@ def test_busy_processes_are_reported(
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team) -> DatasetVersion:
+def version(shared_team) -> DatasetVersion:
     answers = ["4", "five", "4", "4"]
     rows = [Row(prompt=f"row {n}", answer=text) for n, text in enumerate(answers)]
     return create_dataset_version(
@@ -121,7 +114,7 @@ def version(shared_team: Team) -> DatasetVersion:
     )
 
 
-def test_references_that_cannot_be_read_are_counted(version: DatasetVersion) -> None:
+def test_references_that_cannot_be_read_are_counted(version):
     found = check_rows(recipe(("numeric_answer", {})), version)
 
     (reference,) = [each for each in found if each.kind == "reference"]
@@ -129,7 +122,7 @@ def test_references_that_cannot_be_read_are_counted(version: DatasetVersion) -> 
     assert reference.positions == (1,)
 
 
-def test_a_guess_that_scores_high_is_found(version: DatasetVersion) -> None:
+def test_a_guess_that_scores_high_is_found(version):
     found = check_rows(recipe(("numeric_answer", {})), version)
 
     (guess,) = [each for each in found if each.kind == "trivial"]
@@ -138,9 +131,7 @@ def test_a_guess_that_scores_high_is_found(version: DatasetVersion) -> None:
     assert guess.short.endswith("1 of 1")
 
 
-def test_rows_that_ran_out_of_time_are_no_finding(
-    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_ran_out_of_time_are_no_finding(version, monkeypatch):
     def time_out(
         recipe: Recipe, groups: list[list[Sample]], **_: object
     ) -> list[list[Trial]]:
@@ -156,7 +147,7 @@ def test_rows_that_ran_out_of_time_are_no_finding(
     assert "1 of 4" in note.short
 
 
-def test_a_rule_that_runs_out_of_the_pages_time_is_not_scored() -> None:
+def test_a_rule_that_runs_out_of_the_pages_time_is_not_scored():
     def late(*_: object) -> list[Score]:
         return [Score(None, {"a": None}, {"a": "No time was left."})]
 
@@ -169,17 +160,13 @@ def test_a_rule_that_runs_out_of_the_pages_time_is_not_scored() -> None:
     assert failed["scores"][0]["errors"]
 
 
-def test_an_empty_completion_that_scores_high_is_found(
-    version: DatasetVersion,
-) -> None:
+def test_an_empty_completion_that_scores_high_is_found(version):
     found = check_rows(recipe(("length", {"maximum": 100})), version)
 
     assert "trivial" in {each.kind for each in found}
 
 
-def test_checks_of_a_version_are_cached(
-    version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checks_of_a_version_are_cached(version, monkeypatch):
     first = check_rows(NUMERIC, version)
     monkeypatch.setattr(checks, "_check", None)
 

@@ -24,7 +24,7 @@ def ask(client: Client, run: Run, **query: Any) -> dict[str, Any]:
     return body
 
 
-def test_each_metric_has_a_card_in_its_group(alice_client: Client, team: Team) -> None:
+def test_each_metric_has_a_card_in_its_group(alice_client, team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(1)
@@ -47,9 +47,7 @@ def test_each_metric_has_a_card_in_its_group(alice_client: Client, team: Team) -
     assert groups == [*(name for name in METRICS if name in groups), "Machine"]
 
 
-def test_pinned_metrics_are_the_teams(
-    alice_client: Client, charlie_client: Client, team: Team
-) -> None:
+def test_pinned_metrics_are_the_teams(alice_client, charlie_client, team):
     run = make_run(team)
 
     def pin(name: str, **extra: str) -> list[str]:
@@ -73,7 +71,7 @@ def test_pinned_metrics_are_the_teams(
     assert charlie_client.post("/alpha/runs/pin-metric").status_code == 404
 
 
-def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> None:
+def test_three_hundred_metrics_make_a_page(alice_client, team):
     run = make_run(team)
     make_history(run, num_steps=10, num_metrics=300)
 
@@ -82,7 +80,7 @@ def test_three_hundred_metrics_make_a_page(alice_client: Client, team: Team) -> 
     assert page.count('data-listed="metric/') == 300
 
 
-def test_a_snapshot_has_ranges_of_other_metrics(team: Team) -> None:
+def test_a_snapshot_has_ranges_of_other_metrics(team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(1, **{"ratio/max": 3.0})
@@ -97,7 +95,7 @@ def test_a_snapshot_has_ranges_of_other_metrics(team: Team) -> None:
     assert frame["curves"]["width"] == 1
 
 
-def test_a_history_includes_related_metrics(alice_client: Client, team: Team) -> None:
+def test_a_history_includes_related_metrics(alice_client, team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(4)
@@ -108,9 +106,7 @@ def test_a_history_includes_related_metrics(alice_client: Client, team: Team) ->
     assert (answer["attempt"], answer["through"], answer["width"]) == (1, 4, 1)
 
 
-def test_a_zoom_returns_every_step_of_a_downsampled_history(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_zoom_returns_every_step_of_a_downsampled_history(alice_client, team):
     run = make_run(team)
     make_history(run, num_steps=2_000, num_metrics=2)
 
@@ -123,9 +119,7 @@ def test_a_zoom_returns_every_step_of_a_downsampled_history(
     assert near["curves"]["metric/0"]["steps"] == list(range(900, 1_001))
 
 
-def test_a_run_of_more_metrics_than_a_query_has_columns_is_drawn(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_run_of_more_metrics_than_a_query_has_columns_is_drawn(alice_client, team):
     run = make_run(team)
     make_history(run, num_steps=20, num_metrics=430)
 
@@ -135,7 +129,7 @@ def test_a_run_of_more_metrics_than_a_query_has_columns_is_drawn(
     assert len(curves["names"]) + len(curves["others"]) == 430
 
 
-def test_long_responses_are_compressed(alice_client: Client, team: Team) -> None:
+def test_long_responses_are_compressed(alice_client, team):
     run = make_run(team)
     make_history(run, num_steps=2_000, num_metrics=2)
     page = f"/alpha/runs/{run.id}/"
@@ -145,9 +139,7 @@ def test_long_responses_are_compressed(alice_client: Client, team: Team) -> None
         assert answer["Content-Encoding"] == "gzip"
 
 
-def test_evaluations_up_to_a_fork_have_their_steps(
-    alice_client: Client, team: Team
-) -> None:
+def test_evaluations_up_to_a_fork_have_their_steps(alice_client, team):
     story = Story(queue_run(team))
     story.start()
     for score in (0.25, 0.5):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db.models.functions import Now
 from django.http import QueryDict
-from django.test import Client
 from django.utils.http import urlencode
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.project.errors import UserError
 from dashboard.runs.changes import next_step, propose_steps, read_intervals, read_steps
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
@@ -29,7 +28,7 @@ def save_at(run: Run, step: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def finished(shared_team: Team) -> Run:
+def finished(shared_team) -> Run:
     run = make_run(shared_team)
     run.config["optim"] |= {"schedule": "linear", "learning_rate": 1e-3}
     run.save()
@@ -41,9 +40,7 @@ def change(run: Run) -> str:
     return f"/alpha/runs/{run.id}/change/"
 
 
-def test_extending_a_run_previews_the_learning_rate(
-    alice_client: Client, finished: Run
-) -> None:
+def test_extending_a_run_previews_the_learning_rate(alice_client, finished):
     to = finished.num_steps * 2
 
     answer = alice_client.get(f"{change(finished)}?num_steps={to}")
@@ -56,9 +53,7 @@ def test_extending_a_run_previews_the_learning_rate(
     assert not finished.changes.exists()
 
 
-def test_a_finished_run_is_extended_once(
-    alice_client: Client, finished: Run, alice: User
-) -> None:
+def test_a_finished_run_is_extended_once(alice_client, finished, alice):
     to = finished.num_steps + 20
 
     alice_client.post(change(finished), {"num_steps": str(to)})
@@ -72,7 +67,7 @@ def test_a_finished_run_is_extended_once(
     assert entry.actor == alice
 
 
-def test_an_invalid_last_step_is_refused(alice_client: Client, finished: Run) -> None:
+def test_an_invalid_last_step_is_refused(alice_client, finished):
     for given in ("x", "-1", "1", "99999999999", "²"):
         shown = alice_client.get(change(finished), {"num_steps": given})
         sent = alice_client.post(change(finished), {"num_steps": given}, follow=True)
@@ -85,9 +80,7 @@ def test_an_invalid_last_step_is_refused(alice_client: Client, finished: Run) ->
     assert finished.state == RunState.FINISHED
 
 
-def test_only_what_was_changed_on_the_page_is_changed(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_only_what_was_changed_on_the_page_is_changed(alice_client, alice, team):
     run = queue_run(team)
     Story(run).start()
     every = run.config["checkpoint"]["every_steps"]
@@ -121,9 +114,7 @@ def test_only_what_was_changed_on_the_page_is_changed(
     assert 'after step <span class="number">12</span>' in page
 
 
-def test_an_ended_run_has_no_intervals_to_change(
-    alice_client: Client, finished: Run
-) -> None:
+def test_an_ended_run_has_no_intervals_to_change(alice_client, finished):
     sent = {"checkpoint.keep_last": "7"}
 
     answer = alice_client.post(change(finished), sent, follow=True)
@@ -135,9 +126,7 @@ def test_an_ended_run_has_no_intervals_to_change(
     assert finished.config["checkpoint"]["keep_last"] != 7
 
 
-def test_a_cancelled_run_ends_at_once_and_shows_the_user(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_cancelled_run_ends_at_once_and_shows_the_user(alice_client, team):
     run = queue_run(team)
     story = Story(run)
     story.start()
@@ -159,23 +148,21 @@ def test_a_cancelled_run_ends_at_once_and_shows_the_user(
     assert (message.level_tag, "stopped" in message.message) == ("info", True)
 
 
-def test_a_viewer_is_offered_no_change(bob_client: Client, finished: Run) -> None:
+def test_a_viewer_is_offered_no_change(bob_client, finished):
     page = bob_client.get(f"/alpha/runs/{finished.id}/").text
     assert "data-run-cancel" not in page
     assert change(finished) not in page
 
 
 @pytest.fixture(scope="module")
-def family(shared_team: Team, finished: Run) -> tuple[Run, Run, Run]:
+def family(shared_team, finished) -> tuple[Run, Run, Run]:
     origin = {"fork_sha256": "ab" * 32, "fork_checkpoint": "step-000020-attempt-1"}
     fork = make_run(shared_team, "fork", forked_from=finished, fork_step=20, **origin)
     clone = make_run(shared_team, "copy", cloned_from=fork)
     return finished, fork, clone
 
 
-def test_a_run_links_to_its_parent_and_children(
-    bob_client: Client, family: tuple[Run, Run, Run]
-) -> None:
+def test_a_run_links_to_its_parent_and_children(bob_client, family):
     parent, fork, clone = family
 
     of_parent = bob_client.get(f"/alpha/runs/{parent.id}/").text
@@ -187,9 +174,7 @@ def test_a_run_links_to_its_parent_and_children(
     assert f'<a href="/alpha/runs/{clone.id}/">copy</a> (clone)' in of_fork
 
 
-def test_the_lineage_is_one_tree_from_any_of_its_runs(
-    bob_client: Client, family: tuple[Run, Run, Run]
-) -> None:
+def test_the_lineage_is_one_tree_from_any_of_its_runs(bob_client, family):
     pages = [bob_client.get(f"/alpha/runs/{run.id}/lineage/").text for run in family]
 
     for page, run in zip(pages, family, strict=True):
@@ -201,9 +186,7 @@ def test_the_lineage_is_one_tree_from_any_of_its_runs(
         assert tree.index(f">{run.name}</a>", current) - current < 200
 
 
-def test_the_stream_names_the_fork(
-    bob_client: Client, family: tuple[Run, Run, Run]
-) -> None:
+def test_the_stream_names_the_fork(bob_client, family):
     parent, fork, _ = family
 
     frame = bob_client.get(f"/alpha/runs/{fork.id}/stream.json?after=0").json()
@@ -225,9 +208,7 @@ def at_step_20(state: RunState) -> Run:
     ("state", "first", "lowest"),
     [(RunState.RUNNING, 21, 31), (RunState.STOPPED, 11, 11)],
 )
-def test_an_extension_starts_at_the_next_possible_step(
-    state: RunState, first: int, lowest: int
-) -> None:
+def test_an_extension_starts_at_the_next_possible_step(state, first, lowest):
     run = at_step_20(state)
 
     assert next_step(run) == first
@@ -237,21 +218,21 @@ def test_an_extension_starts_at_the_next_possible_step(
     assert refused.value.code == "runs.bad_last_step"
 
 
-def test_a_last_step_may_have_commas_or_be_left_out() -> None:
+def test_a_last_step_may_have_commas_or_be_left_out():
     run = at_step_20(RunState.RUNNING)
 
     assert propose_steps("1,000", run) == 1_000
     assert propose_steps(" ", run) is None
 
 
-def test_text_that_is_not_a_whole_number_is_refused() -> None:
+def test_text_that_is_not_a_whole_number_is_refused():
     for text in ("", "x", "-1", "1.5", "\u00b2", "9" * 9):
         with pytest.raises(UserError, match=repr(text)) as refused:
             read_steps(text)
         assert refused.value.code == "runs.not_a_number"
 
 
-def test_only_intervals_are_read() -> None:
+def test_only_intervals_are_read():
     posted = {KEEP: " 7 ", EVERY: "", "optim.num_steps": "7"}
 
     assert read_intervals(QueryDict(urlencode(posted))) == {KEEP: 7}

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from django.test import Client
-
-from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.figures import read_settings
 from tests.dashboard.completions.factories import make_run
 
 PLACE = "/alpha/runs/charts"
 
 
-def test_chart_settings_apply_to_the_next_run(
-    alice_client: Client, team: Team, alice: User
-) -> None:
+def test_chart_settings_apply_to_the_next_run(alice_client, team, alice):
     chosen = {"smooth": "0.9", "x": "tokens", "log": "all,kl-mean", "tails": "off"}
 
     answer = alice_client.post(PLACE, chosen)
@@ -26,8 +21,8 @@ def test_chart_settings_apply_to_the_next_run(
 
 
 def test_chart_settings_belong_to_one_user_and_can_be_reset(
-    alice_client: Client, team: Team, alice: User, bob: User
-) -> None:
+    alice_client, team, alice, bob
+):
     alice_client.post(PLACE, {"smooth": "0.9"})
     assert read_settings(alice) == "smooth=0.9"
     assert read_settings(bob) == ""
@@ -37,9 +32,7 @@ def test_chart_settings_belong_to_one_user_and_can_be_reset(
     assert read_settings(alice) == ""
 
 
-def test_an_invalid_chart_setting_is_refused(
-    alice_client: Client, team: Team, alice: User
-) -> None:
+def test_an_invalid_chart_setting_is_refused(alice_client, team, alice):
     for name, value in (
         ("smooth", "1"),
         ("smooth", "nan"),

@@ -6,9 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.compare.series import list_metrics
 from dashboard.live.messages import Position
 from dashboard.runs import stream
@@ -52,7 +50,7 @@ def _names(chart: Chart) -> list[str]:
     return [trace["name"] for trace in chart.figure["data"]]
 
 
-def test_the_overview_has_four_charts() -> None:
+def test_the_overview_has_four_charts():
     assert list(_overview()) == [
         "reward/mean",
         "eval/heldout/mean",
@@ -65,7 +63,7 @@ def test_the_overview_has_four_charts() -> None:
     assert list(unevaluated)[1] == "completion/mean_length"
 
 
-def test_several_held_out_sets_are_lines_of_one_chart() -> None:
+def test_several_held_out_sets_are_lines_of_one_chart():
     one = _overview()["eval/heldout/mean"].figure
     chart = _overview(evaluation={"sets": {"hard": "a.jsonl"}})["eval/…/mean"]
 
@@ -83,7 +81,7 @@ def test_several_held_out_sets_are_lines_of_one_chart() -> None:
     assert [name for name in names if re.search(alone, name)] == [names[0]]
 
 
-def test_the_band_of_the_reward_is_percentiles_or_within_possible_rewards() -> None:
+def test_the_band_of_the_reward_is_percentiles_or_within_possible_rewards():
     low, high, mean = _overview()["reward/mean"].figure["data"]
 
     assert low["meta"]["terms"] == [["reward/p10", 1]]
@@ -99,13 +97,13 @@ def test_the_band_of_the_reward_is_percentiles_or_within_possible_rewards() -> N
         assert edge["meta"]["limits"] == limits, parts
 
 
-def test_dual_clip_is_drawn_where_it_is_set() -> None:
+def test_dual_clip_is_drawn_where_it_is_set():
     assert "clip/frac_dual" not in metrics_of(_charts()["clip/frac_…"])
     with_dual = _charts(loss={"dual_clip": 3})["clip/frac_…"]
     assert "clip/frac_dual" in metrics_of(with_dual)
 
 
-def test_the_weights_that_move_are_drawn_in_the_colours_of_their_rules() -> None:
+def test_the_weights_that_move_are_drawn_in_the_colours_of_their_rules():
     later = {"points": [{"step": 9, "weight": 0.1}]}
     rules = [
         {"name": "first", "kind": "numeric_answer"},
@@ -125,7 +123,7 @@ def test_the_weights_that_move_are_drawn_in_the_colours_of_their_rules() -> None
     assert line["line"]["color"] == by_rule["data"][1]["line"]["color"]
 
 
-def test_a_weight_that_moves_in_one_phase_only_is_drawn() -> None:
+def test_a_weight_that_moves_in_one_phase_only_is_drawn():
     later = {"points": [{"step": 9, "weight": 0.1}]}
     rule = {"name": "then", "kind": "exact_answer", "schedule": later}
     changes = {"reward": {"recipe": {"rules": [rule]}}}
@@ -136,7 +134,7 @@ def test_a_weight_that_moves_in_one_phase_only_is_drawn() -> None:
     assert _names(weights) == ["then"]
 
 
-def test_each_held_out_set_has_a_chart() -> None:
+def test_each_held_out_set_has_a_chart():
     several = _charts(evaluation={"sets": {"hard": "a.jsonl", "a_b": "b.jsonl"}})
 
     assert [t for t in _charts() if t.startswith("eval/")] == ["eval/heldout/…"]
@@ -155,7 +153,7 @@ def test_each_held_out_set_has_a_chart() -> None:
     assert figure["data"][0]["meta"]["band"] is True
 
 
-def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
+def test_a_further_set_alone_is_drawn_without_held_out_rows():
     charts = _charts(data={"rows": "r", "num_eval_rows": 0}, evaluation={"sets": {}})
     only = _charts(
         data={"rows": "r", "num_eval_rows": 0}, evaluation={"sets": {"hard": "a"}}
@@ -165,7 +163,7 @@ def test_a_further_set_alone_is_drawn_without_held_out_rows() -> None:
     assert "eval/hard/…" in only
 
 
-def test_metrics_of_a_later_phase_have_charts() -> None:
+def test_metrics_of_a_later_phase_have_charts():
     changes = {"loss": {"kl_coef": 0.01}, "reference": {"kind": "auto"}}
     phases = [PHASES[0], PHASES[1] | {"changes": changes}]
 
@@ -173,7 +171,7 @@ def test_metrics_of_a_later_phase_have_charts() -> None:
     assert "kl/mean" not in _overview(reference={"kind": "none"})
 
 
-def test_a_reference_is_measured_without_a_weight() -> None:
+def test_a_reference_is_measured_without_a_weight():
     base = {"reference": {"kind": "base"}, "model": {"path": "m", "lora_rank": 8}}
     url = {"url": "http://127.0.0.1:8600", "token_file": "t"}
     server = {"reference": {"kind": "server", **url}}
@@ -186,7 +184,7 @@ def test_a_reference_is_measured_without_a_weight() -> None:
         assert "kl/mean" in _overview(**parts), parts
 
 
-def test_a_chart_that_cannot_be_is_named_in_a_line() -> None:
+def test_a_chart_that_cannot_be_is_named_in_a_line():
     without = _features(
         data={"rows": "r", "num_eval_rows": 0}, reference={"kind": "none"}
     )
@@ -198,26 +196,26 @@ def test_a_chart_that_cannot_be_is_named_in_a_line() -> None:
     assert not any(notes_of(_features()).values())
 
 
-def test_the_snapshot_holds_the_metrics_of_the_overview() -> None:
+def test_the_snapshot_holds_the_metrics_of_the_overview():
     shown = shown_metrics(_features())
 
     assert {"reward/mean", "reward/std", "reward/p90", "total/tokens"} <= shown
     assert "grad_norm" not in shown
 
 
-def test_a_penalty_for_length_is_drawn_beside_the_rules() -> None:
+def test_a_penalty_for_length_is_drawn_beside_the_rules():
     names = _names(_charts(reward=PENALISED)["reward/<rule>/mean"])
 
     assert names == ["answer", "overlong"]
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     return queue_run(team, num_steps=100, config=make_config(phases=PHASES))
 
 
 @pytest.fixture
-def story(run: Run) -> Story:
+def story(run) -> Story:
     story = Story(run)
     story.start()
     return story
@@ -227,18 +225,14 @@ def _begin(story: Story, first: int, name: str) -> None:
     story._tell(PhaseStarted, name=name, first_step=first, last_step=first + 1)
 
 
-def test_the_page_names_the_phases(
-    alice_client: Client, team: Team, story: Story, run: Run
-) -> None:
+def test_the_page_names_the_phases(alice_client, team, story, run):
     page = alice_client.get(f"/{team.slug}/runs/{run.pk}/").text
 
     phases = re.findall(r"run-phase\b[^>]*>(\w+) <[^>]*>steps (\d+) to (\d+)<", page)
     assert phases == [("sft", "1", "40"), ("rl", "41", "100")]
 
 
-def test_a_phase_is_shown_however_much_happened_since(
-    story: Story, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_phase_is_shown_however_much_happened_since(story, run, monkeypatch):
     monkeypatch.setattr(stream, "MAX_EVENTS", 5)
     _begin(story, 1, "sft")
     for _ in range(8):
@@ -253,9 +247,7 @@ def test_a_phase_is_shown_however_much_happened_since(
     assert len(events) == 5 + 1
 
 
-def test_an_interval_stands_beside_its_value(
-    alice_client: Client, team: Team, story: Story, run: Run
-) -> None:
+def test_an_interval_stands_beside_its_value(alice_client, team, story, run):
     story.take_steps(1)
     story.evaluate(
         **{
@@ -274,7 +266,7 @@ def test_an_interval_stands_beside_its_value(
     assert 'data-value="eval/heldout/mean/low"' not in page
 
 
-def test_comparing_offers_no_end_of_an_interval(story: Story, run: Run) -> None:
+def test_comparing_offers_no_end_of_an_interval(story, run):
     story.take_steps(1)
     story.evaluate(**{"eval/heldout/mean/low": 0.4, "eval/heldout/mean/high": 0.6})
     run.refresh_from_db()
@@ -286,8 +278,8 @@ def test_comparing_offers_no_end_of_an_interval(story: Story, run: Run) -> None:
 
 
 def test_a_metric_that_comes_later_is_listed_with_its_group(
-    alice_client: Client, team: Team, story: Story, run: Run
-) -> None:
+    alice_client, team, story, run
+):
     story.take_steps(1)
     story.take_steps(1, **{"kl/coef": 0.01})
 

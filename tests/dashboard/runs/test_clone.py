@@ -4,9 +4,7 @@ import re
 from html import unescape
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import (
     make_config,
@@ -17,7 +15,7 @@ from tests.dashboard.runs.launching import (
 
 
 @pytest.fixture(scope="module")
-def parent(shared_team: Team, shared_alice: User) -> Run:
+def parent(shared_team, shared_alice) -> Run:
     config = make_config(
         model={"path": "org/other", "gradient_checkpointing": True},
         optim={"num_steps": 77, "learning_rate": 2.5e-5, "max_grad_norm": None},
@@ -63,9 +61,7 @@ def _fields(page: str) -> dict[str, str]:
     return found
 
 
-def test_a_clone_sent_as_it_is_has_the_same_config(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+def test_a_clone_sent_as_it_is_has_the_same_config(alice_client, team, parent):
     page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
 
     response = alice_client.post(f"/{team.slug}/runs/new", _fields(page))
@@ -81,8 +77,8 @@ def test_a_clone_sent_as_it_is_has_the_same_config(
 
 
 def test_the_form_says_what_it_was_cloned_from_and_marks_what_differs(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+    alice_client, team, parent
+):
     page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
 
     assert "Cloned from" in page
@@ -92,8 +88,8 @@ def test_the_form_says_what_it_was_cloned_from_and_marks_what_differs(
 
 
 def test_a_config_of_an_older_release_is_cloned_as_far_as_it_goes(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+    alice_client, team, parent
+):
     parent.config["optim"]["was_renamed"] = 1
     del parent.config["evaluation"]
     parent.save()
@@ -104,15 +100,11 @@ def test_a_config_of_an_older_release_is_cloned_as_far_as_it_goes(
     assert fields["evaluation.every_steps"] == "20"
 
 
-def test_another_teams_run_cannot_be_cloned(
-    charlie_client: Client, team: Team, parent: Run
-) -> None:
+def test_another_teams_run_cannot_be_cloned(charlie_client, team, parent):
     assert charlie_client.get(f"/other/runs/new?clone={parent.pk}").status_code == 404
 
 
-def test_an_invalid_clone_id_shows_the_default_form(
-    alice_client: Client, team: Team
-) -> None:
+def test_an_invalid_clone_id_shows_the_default_form(alice_client, team):
     for clone in ("x", "", "9" * 20):
         response = alice_client.get(f"/{team.slug}/runs/new?clone={clone}")
 

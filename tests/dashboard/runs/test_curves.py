@@ -35,7 +35,7 @@ def thin_slowly(
     return [(i + 1, float(f"{values[i]:.7g}")) for i in sorted(kept)]
 
 
-def test_a_short_history_is_complete(run: Run) -> None:
+def test_a_short_history_is_complete(run):
     make_steps(run, {"reward/mean": [0.1, 0.2, 0.3], "lr": [1.0, None, 3.0]})
 
     curves = _curves(run, ["reward/mean", "lr"])
@@ -46,9 +46,7 @@ def test_a_short_history_is_complete(run: Run) -> None:
 
 
 @pytest.mark.parametrize("num_steps", [31, 1_001])
-def test_a_downsampled_history_equals_the_slow_version(
-    run: Run, num_steps: int
-) -> None:
+def test_a_downsampled_history_equals_the_slow_version(run, num_steps):
     values = [random.choice([None, random.random()]) for _ in range(num_steps)]
     other = [random.random() for _ in range(num_steps)]
     make_steps(run, {"first": other, "holey": values})
@@ -62,7 +60,7 @@ def test_a_downsampled_history_equals_the_slow_version(
         assert len(found) <= 30
 
 
-def test_a_single_spike_survives(run: Run) -> None:
+def test_a_single_spike_survives(run):
     values: list[float | None] = [0.0] * 500
     values[314] = 99.0
     values[123] = -99.0
@@ -76,7 +74,7 @@ def test_a_single_spike_survives(run: Run) -> None:
     assert len(points) <= 50
 
 
-def test_only_the_current_history_is_drawn(run: Run) -> None:
+def test_only_the_current_history_is_drawn(run):
     make_steps(run, {"reward/mean": [0.1, 0.2, 0.3]})
     old = Step.objects.get(run=run, step=3)
     old.superseded_by = 2
@@ -86,7 +84,7 @@ def test_only_the_current_history_is_drawn(run: Run) -> None:
     assert _curves(run, ["reward/mean"])["reward/mean"].values == [0.1, 0.2, 0.9]
 
 
-def test_a_later_metric_starts_later(run: Run) -> None:
+def test_a_later_metric_starts_later(run):
     make_steps(run, {"reward/mean": [0.1, 0.2]})
     run.metric_names = ["reward/mean", "late"]
     Step.objects.create(
@@ -99,7 +97,7 @@ def test_a_later_metric_starts_later(run: Run) -> None:
     assert curves["never"].steps == []
 
 
-def test_nonfinite_values_are_omitted(run: Run) -> None:
+def test_nonfinite_values_are_omitted(run):
     bad: list[float | None] = [1.0, float("nan"), float("inf"), 4.0] * 20
     make_steps(run, {"loss": bad})
 
@@ -108,7 +106,7 @@ def test_nonfinite_values_are_omitted(run: Run) -> None:
         assert set(values) == {1.0, 4.0}
 
 
-def test_the_clock_ends_with_the_last_step(run: Run) -> None:
+def test_the_clock_ends_with_the_last_step(run):
     make_history(run, num_steps=500, num_metrics=1)
 
     clock = read_history(run, ["metric/0"], max_points=50).clock
@@ -118,13 +116,13 @@ def test_the_clock_ends_with_the_last_step(run: Run) -> None:
     assert clock.times[-1] == pytest.approx(last.time.timestamp())
 
 
-def test_a_run_without_steps_has_empty_curves(run: Run) -> None:
+def test_a_run_without_steps_has_empty_curves(run):
     assert _curves(run, ["reward/mean"])["reward/mean"].steps == []
 
 
 def test_curves_take_the_same_few_queries_however_many_metrics(
-    run: Run, django_assert_num_queries: object
-) -> None:
+    run, django_assert_num_queries
+):
     make_history(run, num_steps=2_000, num_metrics=30)
 
     # Bounds; the points are read beside Django.

@@ -13,7 +13,7 @@ from django.db.models import ProtectedError
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets.analysis.leaks import find_leak
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
@@ -42,17 +42,17 @@ def make_version(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
 
 
 @pytest.fixture(scope="module")
-def train(shared_team: Team) -> DatasetVersion:
+def train(shared_team) -> DatasetVersion:
     return make_version(shared_team, "Sums", make_rows(0, 90))
 
 
 @pytest.fixture(scope="module")
-def hard(shared_team: Team) -> DatasetVersion:
+def hard(shared_team) -> DatasetVersion:
     return make_version(shared_team, "Hard sums", make_rows(1_000, 40))
 
 
 @pytest.fixture
-def filled(team: Team, train: DatasetVersion) -> dict[str, Any]:
+def filled(team, train) -> dict[str, Any]:
     return {
         "name": "brave-otter",
         "model": "",
@@ -87,9 +87,7 @@ def errors(answer: Any, number: int = 1) -> list[str]:
     return re.findall(r'class="field-error">(.*?)</p>', unescape(block[1]))
 
 
-def test_a_run_stores_the_chosen_version(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_a_run_stores_the_chosen_version(alice_client, filled, hard):
     run = launched(alice_client, filled | one_set(hard, max_rows="20"))
 
     held_out = run.evaluation_sets.get()
@@ -103,12 +101,7 @@ def test_a_run_stores_the_chosen_version(
     assert files == {"hard_sums": f"eval-{held_out.name}.jsonl"}
 
 
-def test_several_sets_have_different_names(
-    alice_client: Client,
-    filled: dict[str, Any],
-    hard: DatasetVersion,
-    train: DatasetVersion,
-) -> None:
+def test_several_sets_have_different_names(alice_client, filled, hard, train):
     sets = one_set(hard) | one_set(hard, 2, max_rows="5") | one_set(train, 4, name="x")
 
     run = launched(alice_client, filled | sets)
@@ -121,9 +114,7 @@ def test_several_sets_have_different_names(
     ]
 
 
-def test_errors_are_shown_in_their_row(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_errors_are_shown_in_their_row(alice_client, filled, hard):
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"name": "Hard sums"}, '"Hard sums"'),
         ({"name": "heldout"}, '"heldout"'),
@@ -146,9 +137,7 @@ def test_errors_are_shown_in_their_row(
     assert not Run.objects.exists()
 
 
-def test_a_duplicate_name_is_refused(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_a_duplicate_name_is_refused(alice_client, filled, hard):
     sets = one_set(hard, name="x") | one_set(hard, 2, name="x")
 
     answer = post(alice_client, filled | sets)
@@ -157,9 +146,7 @@ def test_a_duplicate_name_is_refused(
     assert "“x”" in message
 
 
-def test_another_teams_version_is_refused(
-    alice_client: Client, filled: dict[str, Any], charlie: User
-) -> None:
+def test_another_teams_version_is_refused(alice_client, filled, charlie):
     foreign = make_version(Team.objects.get(slug="other"), "Secret", make_rows(0, 10))
 
     answer = post(alice_client, filled | one_set(foreign))
@@ -171,9 +158,7 @@ def test_another_teams_version_is_refused(
     assert not EvaluationSet.objects.exists()
 
 
-def test_a_version_in_the_trash_is_refused(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_a_version_in_the_trash_is_refused(alice_client, filled, hard):
     trash_dataset(hard.dataset, None)
 
     answer = post(alice_client, filled | one_set(hard))
@@ -182,9 +167,7 @@ def test_a_version_in_the_trash_is_refused(
     assert "in the trash" in errors(answer)[0]
 
 
-def test_a_clone_keeps_the_sets(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_a_clone_keeps_the_sets(alice_client, filled, hard):
     parent = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
 
     page = alice_client.get(f"/alpha/runs/new?clone={parent.pk}").text
@@ -201,9 +184,7 @@ def test_a_clone_keeps_the_sets(
     assert clone.evaluation_sets.get().max_rows == 7
 
 
-def test_other_settings_are_loaded_and_the_sets_stay(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_other_settings_are_loaded_and_the_sets_stay(alice_client, filled, hard):
     page = alice_client.get(
         "/alpha/runs/new", {"preset": "trl", **one_set(hard, name="x")}
     ).text
@@ -211,9 +192,7 @@ def test_other_settings_are_loaded_and_the_sets_stay(
     assert _fields(page)["eval-1-name"] == "x"
 
 
-def test_a_phase_may_leave_a_set_out_and_name_no_file(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_a_phase_may_leave_a_set_out_and_name_no_file(alice_client, filled, hard):
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\nchanges.evaluation.sets = '
     sets = one_set(hard, name="x") | one_set(hard, 2, name="y")
 
@@ -227,9 +206,7 @@ def test_a_phase_may_leave_a_set_out_and_name_no_file(
     assert run.evaluation_sets.count() == 2
 
 
-def test_the_downloaded_toml_names_files_and_versions(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_the_downloaded_toml_names_files_and_versions(alice_client, filled, hard):
     run = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
 
     text = alice_client.get(f"/alpha/runs/{run.pk}/config.toml").text
@@ -241,8 +218,8 @@ def test_the_downloaded_toml_names_files_and_versions(
 
 
 def test_the_runs_pages_have_its_charts_and_name_the_version(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+    alice_client, filled, hard
+):
     run = launched(alice_client, filled | one_set(hard, name="x", max_rows="7"))
 
     metrics = alice_client.get(f"/alpha/runs/{run.pk}/metrics/").text
@@ -254,9 +231,7 @@ def test_the_runs_pages_have_its_charts_and_name_the_version(
     assert "7 of 40 rows" in config
 
 
-def test_the_dataset_says_which_runs_it_evaluates(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_the_dataset_says_which_runs_it_evaluates(alice_client, filled, hard):
     run = launched(alice_client, filled | one_set(hard))
 
     page = alice_client.get(f"/alpha/datasets/{hard.dataset_id}/")
@@ -270,9 +245,7 @@ def test_the_dataset_says_which_runs_it_evaluates(
     assert f'<option value="{hard.dataset_id}" selected>' in listed.text
 
 
-def test_an_evaluation_set_is_not_deleted(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_an_evaluation_set_is_not_deleted(alice_client, filled, hard):
     launched(alice_client, filled | one_set(hard))
     trash_dataset(hard.dataset, None)
 
@@ -286,9 +259,7 @@ def test_an_evaluation_set_is_not_deleted(
         hard.delete()
 
 
-def test_compared_runs_show_different_versions(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion, team: Team
-) -> None:
+def test_compared_runs_show_different_versions(alice_client, filled, hard, team):
     other = make_version(team, "Harder", make_rows(5_000, 9))
     runs = [
         launched(alice_client, filled | one_set(version, name="x"))
@@ -301,9 +272,7 @@ def test_compared_runs_show_different_versions(
     assert "Harder v1, 9 rows" in words(page)
 
 
-def test_the_summary_counts_the_completions_of_every_set(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_the_summary_counts_the_completions_of_every_set(alice_client, filled, hard):
     form = filled | one_set(hard, max_rows="10") | {"data.num_eval_rows": "5"}
 
     both = post(alice_client, form, "/summary").context["summary"]
@@ -322,9 +291,7 @@ def _evaluations(summary: Summary) -> Amount:
     return next(one for one in summary.amounts if one.title == "Evaluations")
 
 
-def test_a_rule_that_cannot_score_a_set_is_shown_before(
-    alice_client: Client, filled: dict[str, Any], team: Team
-) -> None:
+def test_a_rule_that_cannot_score_a_set_is_shown_before(alice_client, filled, team):
     bare = make_version(team, "Bare", [Row(prompt="1+1=")])
 
     answer = post(alice_client, filled | one_set(bare), "/summary")
@@ -335,9 +302,7 @@ def test_a_rule_that_cannot_score_a_set_is_shown_before(
 
 
 @pytest.fixture(scope="module")
-def halves(
-    train: DatasetVersion, shared_alice: User
-) -> tuple[DatasetVersion, DatasetVersion]:
+def halves(train, shared_alice) -> tuple[DatasetVersion, DatasetVersion]:
     split = split_version(
         train,
         rule={"by": "share", "share": 30.0, "seed": 0},
@@ -350,11 +315,7 @@ def halves(
     return split.train, split.eval
 
 
-def test_the_other_half_of_a_split_comes_first(
-    alice_client: Client,
-    filled: dict[str, Any],
-    halves: tuple[DatasetVersion, DatasetVersion],
-) -> None:
+def test_the_other_half_of_a_split_comes_first(alice_client, filled, halves):
     train, held_out = halves
     form = filled | {"dataset": train.pk}
 
@@ -376,9 +337,7 @@ def _leak(answer: Any) -> Leak:
     return leak
 
 
-def test_a_leaked_row_has_a_warning(
-    alice_client: Client, filled: dict[str, Any], team: Team, train: DatasetVersion
-) -> None:
+def test_a_leaked_row_has_a_warning(alice_client, filled, team, train):
     mixed = make_version(team, "Mixed", [*make_rows(85, 5), *make_rows(9_000, 5)])
 
     answer = post(alice_client, filled | one_set(mixed), "/sets")
@@ -390,19 +349,13 @@ def test_a_leaked_row_has_a_warning(
     assert f"mixed: {_leak(answer).sentence}" in summary.context["summary"].hints
 
 
-def test_evaluating_on_the_training_dataset_has_a_warning(
-    alice_client: Client, filled: dict[str, Any], train: DatasetVersion
-) -> None:
+def test_evaluating_on_the_training_dataset_has_a_warning(alice_client, filled, train):
     assert _leak(post(alice_client, filled | one_set(train), "/sets")).num_rows == 90
 
 
 def test_a_background_leak_check_is_polled(
-    alice_client: Client,
-    filled: dict[str, Any],
-    hard: DatasetVersion,
-    train: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    alice_client, filled, hard, train, monkeypatch
+):
     monkeypatch.setattr("dashboard.datasets.row_filters.MAX_ROWS_OF_PAGE", 10)
 
     answer = post(alice_client, filled | one_set(hard), "/sets")
@@ -412,9 +365,7 @@ def test_a_background_leak_check_is_polled(
     assert not find_leak(hard, train).is_done
 
 
-def test_rows_are_added_and_removed_and_texts_stay(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_rows_are_added_and_removed_and_texts_stay(alice_client, filled, hard):
     sets = one_set(hard, name="a") | one_set(hard, 2, name="b", max_rows="x")
 
     page = post(alice_client, filled | sets | {"eval_action": "remove:1"}, "/sets").text
@@ -423,9 +374,7 @@ def test_rows_are_added_and_removed_and_texts_stay(
     assert typed == [("eval-1-name", "b"), ("eval-1-max_rows", "x")]
 
 
-def test_a_form_has_at_most_twenty_sets(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_a_form_has_at_most_twenty_sets(alice_client, filled, hard):
     sets = {}
     for number in range(1, 21):
         sets |= one_set(hard, number)
@@ -436,9 +385,7 @@ def test_a_form_has_at_most_twenty_sets(
     assert 'hx-vals=\'{"eval_action": "add"}\'' not in page
 
 
-def test_the_database_refuses_a_name_twice_and_no_rows(
-    alice_client: Client, filled: dict[str, Any], hard: DatasetVersion
-) -> None:
+def test_the_database_refuses_a_name_twice_and_no_rows(alice_client, filled, hard):
     run = launched(alice_client, filled)
     given = {"run": run, "dataset_version": hard}
     EvaluationSet.objects.create(**given, name="x")

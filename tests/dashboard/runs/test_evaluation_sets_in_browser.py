@@ -5,7 +5,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.splits import split_version
 from dashboard.runs.models import Run
 from tests.dashboard.runs.launching import make_recipe
@@ -16,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
-def form(page: Page, team: Team, alice: User) -> Page:
+def form(page, team, alice) -> Page:
     """With a split dataset chosen, and another that holds some of its rows."""
     make_version(team, "Mixed", [*make_rows(0, 30), *make_rows(9_000, 5)])
     split = split_version(
@@ -32,7 +31,7 @@ def form(page: Page, team: Team, alice: User) -> Page:
     return page
 
 
-def test_the_other_half_of_a_split_is_added_by_keyboard(form: Page) -> None:
+def test_the_other_half_of_a_split_is_added_by_keyboard(form):
     form.get_by_role("button", name="Evaluate on it").press("Enter")
 
     chosen = form.get_by_label("Dataset version")
@@ -45,7 +44,7 @@ def test_the_other_half_of_a_split_is_added_by_keyboard(form: Page) -> None:
     expect(form.locator("#launch-summary")).to_contain_text("2 sets")
 
 
-def test_notes_update_without_interrupting_typing(form: Page) -> None:
+def test_notes_update_without_interrupting_typing(form):
     form.get_by_role("button", name="Add evaluation set").click()
     form.get_by_label("Dataset version").select_option(label="Mixed v1, 35 rows")
     expect(form.locator("#eval-notes-1 .notice-warning")).to_contain_text("Sums train")
@@ -61,7 +60,7 @@ def test_notes_update_without_interrupting_typing(form: Page) -> None:
     assert Run.objects.get().evaluation_sets.get().name == "held_back"
 
 
-def test_removing_a_set_moves_the_focus(form: Page) -> None:
+def test_removing_a_set_moves_the_focus(form):
     form.get_by_role("button", name="Evaluate on it").click()
 
     form.get_by_role("button", name="Remove evaluation set 1").press("Enter")
@@ -70,7 +69,7 @@ def test_removing_a_set_moves_the_focus(form: Page) -> None:
     expect(form.get_by_role("button", name="Evaluate on it")).to_be_visible()
 
 
-def test_loading_other_settings_keeps_the_sets(form: Page) -> None:
+def test_loading_other_settings_keeps_the_sets(form):
     form.get_by_role("button", name="Evaluate on it").click()
     form.get_by_label("Name in charts").fill("sums")
 
@@ -80,7 +79,7 @@ def test_loading_other_settings_keeps_the_sets(form: Page) -> None:
     expect(form.get_by_label("Name in charts")).to_have_value("sums")
 
 
-def test_the_sets_are_accessible_on_any_screen(form: Page) -> None:
+def test_the_sets_are_accessible_on_any_screen(form):
     form.get_by_role("button", name="Evaluate on it").click()
     expect(form.locator("#eval-notes-1")).to_contain_text("Sums eval v1")
     form.get_by_role("button", name="Add evaluation set").click()

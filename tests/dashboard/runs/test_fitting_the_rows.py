@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from pathlib import Path
-from typing import Any
-
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
@@ -37,7 +33,7 @@ def fit(texts: dict[str, str], version: DatasetVersion) -> FittedRows:
     return fit_to_rows(texts, version, "model")
 
 
-def test_a_fifth_of_few_rows_is_held_out(team: Team) -> None:
+def test_a_fifth_of_few_rows_is_held_out(team):
     found = fit(DEFAULTS, make_rows(team, 53))
 
     assert found.texts[EVAL] == "10"
@@ -45,7 +41,7 @@ def test_a_fifth_of_few_rows_is_held_out(team: Team) -> None:
     assert re.findall(r"\d+", message) == ["10", "64", "53"]
 
 
-def test_fitting_settings_do_not_change(team: Team) -> None:
+def test_fitting_settings_do_not_change(team):
     found = fit(DEFAULTS, make_rows(team, 200))
 
     assert found == FittedRows(
@@ -53,11 +49,11 @@ def test_fitting_settings_do_not_change(team: Team) -> None:
     )
 
 
-def test_prompts_per_step_fit_the_training_rows(team: Team) -> None:
+def test_prompts_per_step_fit_the_training_rows(team):
     assert fit(DEFAULTS, make_rows(team, 12)).texts[STEP] == "10"
 
 
-def test_the_prompt_limit_fits_prompt_and_chat_template(team: Team) -> None:
+def test_the_prompt_limit_fits_prompt_and_chat_template(team):
     some, longer = make_rows(team, 3, chars=20), make_rows(team, 4, chars=61)
     auto = {**SHORT, "data.chat_template": "auto"}
 
@@ -67,7 +63,7 @@ def test_the_prompt_limit_fits_prompt_and_chat_template(team: Team) -> None:
     assert fit(SHORT, make_rows(team, 5, chars=5_000)).texts[LENGTH] == "512"
 
 
-def test_counted_tokens_take_precedence_over_characters(team: Team) -> None:
+def test_counted_tokens_take_precedence_over_characters(team):
     version = make_rows(team, 3, chars=5_000)
     lengths = {"lengths": [[700, 2], [1_300, 1]], "every": 1}
     TokenLengths.objects.create(
@@ -83,9 +79,7 @@ def test_counted_tokens_take_precedence_over_characters(team: Team) -> None:
     assert "1,300 tokens" in found.sentences[-1]
 
 
-def test_the_form_does_not_refuse_its_own_suggestion(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_form_does_not_refuse_its_own_suggestion(alice_client, team):
     version = make_rows(team, 53)
     make_recipe(team)
 
@@ -99,8 +93,8 @@ def test_the_form_does_not_refuse_its_own_suggestion(
 
 
 def test_a_preset_does_not_set_a_limit_below_the_prompts(
-    alice_client: Client, team: Team, tmp_path: Path, settings: Any
-) -> None:
+    alice_client, team, tmp_path, settings
+):
     settings.COHORT_DATA = tmp_path
     folder = tmp_path / "starter" / "countdown"
     (folder / "model").mkdir(parents=True)
@@ -118,7 +112,7 @@ def test_a_preset_does_not_set_a_limit_below_the_prompts(
     assert _fields(page)[LENGTH] == "61"
 
 
-def test_a_clone_keeps_what_its_run_had(alice_client: Client, team: Team) -> None:
+def test_a_clone_keeps_what_its_run_had(alice_client, team):
     version = make_rows(team, 53)
     config = make_config(data={"rows": "rows.jsonl", "num_eval_rows": 40})
     run = make_run(team, "a", dataset=version, recipe=make_recipe(team), config=config)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 from django.test import Client
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
 from dashboard.accounts.templatetags.numbers import duration, si
 from dashboard.runs.launch.launching import FIXED
 from dashboard.runs.models import Checkpoint, Run, RunState
@@ -32,7 +29,7 @@ NAME = "step-000040-attempt-1"
 
 
 @pytest.fixture
-def parent(team: Team, alice: User, settings: Settings, tmp_path: Path) -> Run:
+def parent(team, alice, settings, tmp_path) -> Run:
     settings.COHORT_DATA = tmp_path
     config = make_config(
         model={"path": "org/other", "lora_rank": 8},
@@ -69,9 +66,7 @@ def send(client: Client, run: Run, **changes: Any) -> Any:
     return client.post("/alpha/runs/new", fields | changes)
 
 
-def test_the_fork_form_shows_parent_and_fixed_settings(
-    alice_client: Client, parent: Run
-) -> None:
+def test_the_fork_form_shows_parent_and_fixed_settings(alice_client, parent):
     answer = alice_client.get(address(parent))
     page = unescape(answer.text)
 
@@ -85,8 +80,8 @@ def test_the_fork_form_shows_parent_and_fixed_settings(
 
 
 def test_the_estimate_of_a_fork_counts_only_the_steps_that_are_left(
-    alice_client: Client, parent: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice_client, parent, monkeypatch
+):
     pace = Pace(device="", step_seconds=10.0, num_runs=1)
     monkeypatch.setattr("dashboard.runs.launch.page.past_paces", lambda *_: [pace])
     parent.config["evaluation"]["every_steps"] = 20
@@ -110,9 +105,7 @@ def test_the_estimate_of_a_fork_counts_only_the_steps_that_are_left(
     assert "37 steps × 32 completions" in summary.line
 
 
-def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(
-    alice_client: Client, parent: Run
-) -> None:
+def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(alice_client, parent):
     response = send(alice_client, parent)
 
     child = Run.objects.latest("pk")
@@ -124,9 +117,7 @@ def test_a_fork_sent_as_it_is_has_the_settings_of_its_parent(
     assert (run_directory(child.id).checkpoints / "step-000040-attempt-0").is_dir()
 
 
-def test_settings_outside_the_checkpoint_may_change(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+def test_settings_outside_the_checkpoint_may_change(alice_client, team, parent):
     other = make_dataset(team, "products")
 
     send(
@@ -152,9 +143,7 @@ def problems(response: Any) -> dict[str, str]:
     }
 
 
-def test_settings_of_the_checkpoint_cannot_change(
-    alice_client: Client, parent: Run
-) -> None:
+def test_settings_of_the_checkpoint_cannot_change(alice_client, parent):
     fixed = {
         "model.lora_rank": "16",
         "model.dtype": "float32",
@@ -173,7 +162,7 @@ def test_settings_of_the_checkpoint_cannot_change(
     assert Run.objects.count() == 1
 
 
-def test_started_phases_cannot_change(alice_client: Client, parent: Run) -> None:
+def test_started_phases_cannot_change(alice_client, parent):
     parent.config["phases"] = [
         {"name": "warm", "num_steps": 20, "changes": {}},
         {"name": "main", "num_steps": 57, "changes": {}},
@@ -191,8 +180,8 @@ def test_started_phases_cannot_change(alice_client: Client, parent: Run) -> None
 
 
 def test_a_change_of_the_schedule_and_of_the_data_is_shown_before_the_launch(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+    alice_client, team, parent
+):
     other = make_dataset(team, "products")
     fields = _fields(alice_client.get(address(parent)).text)
     fields |= {"dataset": str(other.pk), "optim.num_steps": "200"}
@@ -205,9 +194,7 @@ def test_a_change_of_the_schedule_and_of_the_data_is_shown_before_the_launch(
     assert rows in unescape(answer.text)
 
 
-def test_a_fork_without_files_is_refused_and_nothing_is_launched(
-    alice_client: Client, parent: Run
-) -> None:
+def test_a_fork_without_files_is_refused_and_nothing_is_launched(alice_client, parent):
     folder = run_directory(parent.id).checkpoints
     (folder / NAME).rename(folder / "superseded")
 
@@ -218,9 +205,7 @@ def test_a_fork_without_files_is_refused_and_nothing_is_launched(
     assert Run.objects.count() == 1
 
 
-def test_a_checkpoint_that_was_never_saved_launches_nothing(
-    alice_client: Client, parent: Run
-) -> None:
+def test_a_checkpoint_that_was_never_saved_launches_nothing(alice_client, parent):
     fields = _fields(alice_client.get(address(parent)).text)
     Checkpoint.objects.all().delete()
 
@@ -231,16 +216,14 @@ def test_a_checkpoint_that_was_never_saved_launches_nothing(
     assert Run.objects.count() == 1
 
 
-def test_concurrent_forks_both_succeed(alice_client: Client, parent: Run) -> None:
+def test_concurrent_forks_both_succeed(alice_client, parent):
     send(alice_client, parent)
     send(alice_client, parent)
 
     assert Run.objects.filter(forked_from=parent).count() == 2
 
 
-def test_viewers_and_other_teams_cannot_fork(
-    bob_client: Client, charlie_client: Client, parent: Run
-) -> None:
+def test_viewers_and_other_teams_cannot_fork(bob_client, charlie_client, parent):
     tab = f"/alpha/runs/{parent.id}/checkpoints/"
 
     assert bob_client.get(address(parent)).status_code == 403
@@ -250,9 +233,7 @@ def test_viewers_and_other_teams_cannot_fork(
     assert charlie_client.get(other).status_code == 404
 
 
-def test_the_checkpoints_tab_offers_to_fork_from_what_is_kept(
-    alice_client: Client, parent: Run
-) -> None:
+def test_the_checkpoints_tab_offers_to_fork_from_what_is_kept(alice_client, parent):
     tab = f"/alpha/runs/{parent.id}/checkpoints/"
     link = 'aria-label="Fork from step 40"'
     kept = alice_client.get(tab).text

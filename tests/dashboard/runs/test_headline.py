@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
 from dashboard.runs.charts.series import Curve, read_evaluated
 from dashboard.runs.headline import (
     HeldOut,
@@ -74,9 +72,7 @@ def verdict_of(reward: Curve, score: HeldOut | None = None, **given: Any) -> str
         ),
     ],
 )  # fmt: skip
-def test_a_verdict_compares_the_start_with_now(
-    reward: Curve, score: HeldOut | None, words: list[str], is_stalled: bool
-) -> None:
+def test_a_verdict_compares_the_start_with_now(reward, score, words, is_stalled):
     last = reward.steps[-1] if reward.steps else 0
 
     found = write_verdict(reward, score, last_step=last, num_steps=200, is_live=True)
@@ -87,7 +83,7 @@ def test_a_verdict_compares_the_start_with_now(
     assert ("last 100 steps" in found.text) is is_stalled
 
 
-def test_scores_that_still_rise_are_not_unchanged() -> None:
+def test_scores_that_still_rise_are_not_unchanged():
     rising = held_out(0.2, 0.4, 0.690, 0.711, 0.743, margin=0.056)
 
     assert "since step" not in verdict_of(RISING, rising)
@@ -106,8 +102,8 @@ def test_scores_that_still_rise_are_not_unchanged() -> None:
     ],
 )
 def test_a_verdict_waits_for_20_steps_and_a_tenth_of_the_run(
-    num: int, num_steps: int, first: int, is_early: bool
-) -> None:
+    num, num_steps, first, is_early
+):
     reward = curve(*RISING.values[:num], *[0.8] * (num - 100), first=first)
 
     live = verdict_of(reward, num_steps=num_steps)
@@ -118,13 +114,13 @@ def test_a_verdict_waits_for_20_steps_and_a_tenth_of_the_run(
     assert step not in ended
 
 
-def test_an_early_run_of_unknown_length_is_given_its_step_alone() -> None:
+def test_an_early_run_of_unknown_length_is_given_its_step_alone():
     live = verdict_of(curve(*RISING.values[:6]), num_steps=6)
 
     assert live == "Too early to tell: step 6."
 
 
-def test_a_forks_mean_begins_with_its_own_first_step() -> None:
+def test_a_forks_mean_begins_with_its_own_first_step():
     own = curve(0.5, 0.75, first=117)
     curves = defaultdict(Curve, {"reward/mean": own})
 
@@ -133,7 +129,7 @@ def test_a_forks_mean_begins_with_its_own_first_step() -> None:
     assert reward.hint.startswith("Mean of steps 117 to 118.")
 
 
-def test_a_few_values_are_stated_without_a_trend() -> None:
+def test_a_few_values_are_stated_without_a_trend():
     for reward in (curve(0.25), curve(0.25, 0.5), curve(0.25, 0.5, 0.75)):
         text = verdict_of(reward, is_live=False)
 
@@ -141,7 +137,7 @@ def test_a_few_values_are_stated_without_a_trend() -> None:
         assert not re.search("rose|fell|change", text)
 
 
-def test_an_ended_run_is_not_stalled() -> None:
+def test_an_ended_run_is_not_stalled():
     found = write_verdict(FLAT, None, last_step=100, num_steps=100, is_live=False)
 
     assert not found.is_stalled
@@ -149,7 +145,7 @@ def test_an_ended_run_is_not_stalled() -> None:
 
 
 @pytest.mark.django_db
-def test_scores_that_are_no_numbers_are_left_out(team: Team) -> None:
+def test_scores_that_are_no_numbers_are_left_out(team):
     story = Story(queue_run(team))
     story.start()
     story.evaluate(**{"eval/heldout/mean": math.nan})
@@ -163,7 +159,7 @@ def test_scores_that_are_no_numbers_are_left_out(team: Team) -> None:
     assert held_out_of({}) is None
 
 
-def test_a_sparkline_has_at_most_sixty_points() -> None:
+def test_a_sparkline_has_at_most_sixty_points():
     points = draw_spark([float(i) for i in range(1_000)]).split()
 
     assert 50 <= len(points) <= 60
@@ -177,7 +173,7 @@ def tiles_of(run: Run) -> dict[str, tuple[str, str, str]]:
     return {tile.metric: (tile.value, tile.note, tile.change) for tile in tiles}
 
 
-def test_the_numbers_are_means_of_the_last_tenth(team: Team) -> None:
+def test_the_numbers_are_means_of_the_last_tenth(team):
     story = Story(queue_run(team, num_steps=30))
     story.start()
     story.take_steps(27, **{"reward/mean": 0.25, "kl/mean": 0.0})
@@ -194,7 +190,7 @@ def test_the_numbers_are_means_of_the_last_tenth(team: Team) -> None:
     assert re.findall(r"[0-9.]+[0-9]", hint) == ["28", "30", "30", "0.875"]
 
 
-def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team: Team) -> None:
+def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team):
     story = Story(queue_run(team))
     story.start()
     story.evaluate(**{"eval/heldout/mean": 0.25})
@@ -224,7 +220,7 @@ def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team: Team) -> No
     assert len(tiles) == 5
 
 
-def test_entropy_stands_for_a_kl_that_is_not_measured(team: Team) -> None:
+def test_entropy_stands_for_a_kl_that_is_not_measured(team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(2, **{"kl/mean": math.nan, "reward/mean": math.nan})
@@ -237,7 +233,7 @@ def test_entropy_stands_for_a_kl_that_is_not_measured(team: Team) -> None:
     assert tiles["eval/heldout/mean"] == ("–", "", "")
 
 
-def test_a_long_run_is_read_in_part(team: Team) -> None:
+def test_a_long_run_is_read_in_part(team):
     run = make_run(team, num_steps=20_000)
     make_history(run, num_steps=20_000, num_metrics=3, names=["reward/mean"])
 
@@ -247,9 +243,7 @@ def test_a_long_run_is_read_in_part(team: Team) -> None:
     assert len(headline.reward.steps) < 500
 
 
-def test_the_overview_takes_no_more_queries_than_its_parts(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_overview_takes_no_more_queries_than_its_parts(alice_client, team):
     # Session, user, membership, run, evaluations, chart settings, memberships, star,
     # newest checkpoint; the history of an ended run is read once, steps beside Django.
     counts = {RunState.RUNNING: [9, 9], RunState.FINISHED: [9, 8]}
@@ -277,8 +271,8 @@ def test_the_overview_takes_no_more_queries_than_its_parts(
 
 
 def test_an_ended_run_has_its_result_and_what_to_do_next(
-    alice_client: Client, bob_client: Client, team: Team
-) -> None:
+    alice_client, bob_client, team
+):
     story = Story(queue_run(team))
     story.start()
     for score in (0.7, 0.4):
@@ -306,7 +300,7 @@ def test_an_ended_run_has_its_result_and_what_to_do_next(
     assert "clone=" not in bob_client.get(f"{address}headline/").text
 
 
-def test_a_running_run_has_no_result(alice_client: Client, team: Team) -> None:
+def test_a_running_run_has_no_result(alice_client, team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(1)

@@ -21,17 +21,17 @@ from trainer.config import RunConfig
 
 
 @pytest.fixture(scope="module")
-def dataset(shared_team: Team) -> DatasetVersion:
+def dataset(shared_team) -> DatasetVersion:
     return make_dataset(shared_team)
 
 
 @pytest.fixture(scope="module")
-def recipe(shared_team: Team) -> RecipeVersion:
+def recipe(shared_team) -> RecipeVersion:
     return make_recipe(shared_team)
 
 
 @pytest.fixture
-def filled(dataset: DatasetVersion, recipe: RecipeVersion) -> dict[str, Any]:
+def filled(dataset, recipe) -> dict[str, Any]:
     """The least that launches."""
     return {
         "name": "brave-otter",
@@ -55,9 +55,7 @@ def _beside(page: str, field: str) -> list[str]:
     return re.findall(r'class="field-error">(.*?)</p>', block[1])
 
 
-def test_a_filled_form_launches_and_leads_to_the_run(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_filled_form_launches_and_leads_to_the_run(alice_client, team, filled):
     response = alice_client.post(f"/{team.slug}/runs/new", filled)
 
     run = Run.objects.get()
@@ -71,8 +69,8 @@ def test_a_filled_form_launches_and_leads_to_the_run(
 
 
 def test_unchanged_settings_are_the_engines_defaults(
-    alice_client: Client, team: Team, filled: dict[str, Any], recipe: RecipeVersion
-) -> None:
+    alice_client, team, filled, recipe
+):
     _post(alice_client, team, filled)
 
     expected = RunConfig.model_validate(
@@ -85,9 +83,7 @@ def test_unchanged_settings_are_the_engines_defaults(
     assert Run.objects.get().config == expected.model_dump(mode="json")
 
 
-def test_settings_reach_the_config_in_their_types(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_settings_reach_the_config_in_their_types(alice_client, team, filled):
     changed = {
         "optim.num_steps": " 250 ",
         "optim.learning_rate": "3e-5",
@@ -135,9 +131,7 @@ WRONG = [  # what is typed together, and what the complaint about it names
 ]
 
 
-def test_an_invalid_value_is_shown_at_its_field(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_an_invalid_value_is_shown_at_its_field(alice_client, team, filled):
     for wrong in WRONG:
         typed = {field: text for field, (text, _) in wrong.items()}
         status, page = _post(alice_client, team, filled | typed)
@@ -153,8 +147,8 @@ def test_an_invalid_value_is_shown_at_its_field(
 
 
 def test_conflicting_settings_are_shown_above_and_at_their_fields(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+    alice_client, team, filled
+):
     clash = {"loss.kl_coef": "0.1", "reference.kind": "none"}
 
     answer = alice_client.post(f"/{team.slug}/runs/new", filled | clash)
@@ -168,18 +162,14 @@ def test_conflicting_settings_are_shown_above_and_at_their_fields(
     assert _beside(page, "field-optim-num_steps") == []
 
 
-def test_a_part_with_an_error_is_open(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_part_with_an_error_is_open(alice_client, team, filled):
     _, page = _post(alice_client, team, filled | {"optim.beta1": "2"})
 
     assert re.search(r"<details[^>]* open>\s*<summary>[^\n]*Optimizer", page)
     assert not re.search(r"<details[^>]* open>\s*<summary>[^\n]*Loss", page)
 
 
-def test_missing_choices_have_errors(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_missing_choices_have_errors(alice_client, team, filled):
     missing = ("name", "model_other", "dataset", "recipe")
 
     status, page = _post(alice_client, team, filled | dict.fromkeys(missing, ""))
@@ -189,9 +179,7 @@ def test_missing_choices_have_errors(
         assert len(_beside(page, control.replace("_", "-"))) == 1, control
 
 
-def test_the_estimate_names_the_choices_that_it_needs(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_the_estimate_names_the_choices_that_it_needs(alice_client, team, filled):
     for empty, missing in (
         (("model_other",), "a model"),
         (("dataset", "recipe"), "a dataset and a reward"),
@@ -205,9 +193,7 @@ def test_the_estimate_names_the_choices_that_it_needs(
         assert not missing or f"Choose {missing} " in answer.text
 
 
-def test_an_invalid_model_is_refused(
-    alice_client: Client, team: Team, filled: dict[str, Any], settings: Any
-) -> None:
+def test_an_invalid_model_is_refused(alice_client, team, filled, settings):
     settings.DATABASE_IS_EMBEDDED = True
 
     for model in ("/no/such/folder", "../etc", "a b c", "x" * 2000 + "//"):
@@ -220,9 +206,7 @@ def test_an_invalid_model_is_refused(
         assert ("config.json" in message) == (model == "/no/such/folder")
 
 
-def test_more_prompts_than_rows_are_refused(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_more_prompts_than_rows_are_refused(alice_client, team, filled):
     _, held = _post(alice_client, team, filled | {"data.num_eval_rows": "200"})
     _, wide = _post(alice_client, team, filled | {"rollout.prompts_per_step": "137"})
 
@@ -230,9 +214,7 @@ def test_more_prompts_than_rows_are_refused(
     assert "136 " in _beside(wide, "field-rollout-prompts_per_step")[0]
 
 
-def test_another_teams_dataset_cannot_be_trained_on(
-    charlie_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_another_teams_dataset_cannot_be_trained_on(charlie_client, team, filled):
     status, page = _post(charlie_client, Team.objects.get(slug="other"), filled)
 
     assert status == 422
@@ -241,9 +223,7 @@ def test_another_teams_dataset_cannot_be_trained_on(
     assert charlie_client.get(f"/{team.slug}/runs/new").status_code == 404
 
 
-def test_a_new_form_shows_defaults_and_no_errors(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_new_form_shows_defaults_and_no_errors(alice_client, team, filled):
     page = alice_client.get(f"/{team.slug}/runs/new").text
 
     fields = _fields(page)
@@ -252,9 +232,7 @@ def test_a_new_form_shows_defaults_and_no_errors(
     assert re.fullmatch(r"[a-z]+-[a-z]+", fields["name"])
 
 
-def test_the_address_preselects_dataset_and_reward(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_the_address_preselects_dataset_and_reward(alice_client, team, filled):
     other = make_dataset(team, "words")
     make_recipe(team, "another")
 
@@ -267,9 +245,7 @@ def test_the_address_preselects_dataset_and_reward(
     assert fields["recipe"] == str(filled["recipe"])
 
 
-def test_the_summary_follows_from_the_settings(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_the_summary_follows_from_the_settings(alice_client, team, filled):
     form = filled | {"optim.num_steps": "50", "optim.updates_per_batch": "2"}
 
     answer = alice_client.post(f"/{team.slug}/runs/new/summary", form)
@@ -290,9 +266,7 @@ def test_the_summary_follows_from_the_settings(
     assert not Run.objects.exists()
 
 
-def test_the_summary_lists_errors(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_the_summary_lists_errors(alice_client, team, filled):
     form = filled | {"rollout.group_size": "1"}
 
     answer = alice_client.post(f"/{team.slug}/runs/new/summary", form)
@@ -303,8 +277,8 @@ def test_the_summary_lists_errors(
 
 
 def test_rows_that_a_rule_cannot_score_are_shown_before_launch(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+    alice_client, team, filled
+):
     countdown = make_recipe(team, "countdown", COUNTDOWN)
     form = filled | {"recipe": countdown.pk}
 
@@ -320,8 +294,8 @@ def test_rows_that_a_rule_cannot_score_are_shown_before_launch(
 
 
 def test_rows_with_the_columns_a_rule_needs_raise_no_warning(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+    alice_client, team, filled
+):
     countdown = make_recipe(team, "countdown", COUNTDOWN)
     rows = make_dataset(team, "countdown", numbers=[3, 5, 7], target=15)
 
@@ -332,9 +306,7 @@ def test_rows_with_the_columns_a_rule_needs_raise_no_warning(
     assert status == 302
 
 
-def test_a_name_is_one_line_of_text(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_name_is_one_line_of_text(alice_client, team, filled):
     for name in ("two\nlines", "a\x00b", "tab\there"):
         status, page = _post(alice_client, team, {**filled, "name": name})
 

@@ -6,11 +6,9 @@ import threading
 import time
 from collections.abc import Callable
 from html import unescape
-from types import ModuleType
 
 import pytest
 from django.db import connection, transaction
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.probes import services
@@ -70,9 +68,7 @@ def beside(call: Callable[[], object]) -> tuple[threading.Thread, list[str]]:
 
 @BOTH
 @pytest.mark.django_db(transaction=True)
-def test_a_launch_during_trashing_waits_and_is_refused(
-    team: Team, begin: Callable[[Team, DatasetVersion], None]
-) -> None:
+def test_a_launch_during_trashing_waits_and_is_refused(team, begin):
     version = make_dataset(team)
 
     with transaction.atomic():
@@ -87,9 +83,7 @@ def test_a_launch_during_trashing_waits_and_is_refused(
 
 @BOTH
 @pytest.mark.django_db(transaction=True)
-def test_a_launch_before_trashing_keeps_the_dataset(
-    team: Team, begin: Callable[[Team, DatasetVersion], None]
-) -> None:
+def test_a_launch_before_trashing_keeps_the_dataset(team, begin):
     version = make_dataset(team)
 
     with transaction.atomic():
@@ -104,9 +98,7 @@ def test_a_launch_before_trashing_keeps_the_dataset(
 
 @BOTH
 @pytest.mark.django_db
-def test_a_deleted_dataset_is_refused(
-    team: Team, begin: Callable[[Team, DatasetVersion], None]
-) -> None:
+def test_a_deleted_dataset_is_refused(team, begin):
     version = make_dataset(team)
     trash_dataset(version.dataset, None)
     delete_dataset(version.dataset, None)
@@ -124,13 +116,8 @@ def test_a_deleted_dataset_is_refused(
     ],
 )
 def test_the_form_shows_the_refusal(
-    alice_client: Client,
-    team: Team,
-    monkeypatch: pytest.MonkeyPatch,
-    address: str,
-    module: ModuleType,
-    name: str,
-) -> None:
+    alice_client, team, monkeypatch, address, module, name
+):
     version, recipe = make_dataset(team), make_recipe(team)
     begin = getattr(module, name)
 

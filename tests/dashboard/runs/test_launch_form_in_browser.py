@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.models import Run, Sweep, TeamPreset
 from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
@@ -33,7 +32,7 @@ def starter() -> Iterator[Path]:
 
 
 @pytest.fixture
-def own(team: Team, starter: Path) -> DatasetVersion:
+def own(team, starter) -> DatasetVersion:
     """The starter's dataset and reward, among others of the team."""
     make_dataset(team, "words", target=3, numbers=[1, 2])
     make_recipe(team)
@@ -44,9 +43,7 @@ def own(team: Team, starter: Path) -> DatasetVersion:
 
 
 @pytest.mark.parametrize("size", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.slow)])
-def test_launch_alone_trains_the_starter_with_its_settings(
-    size: tuple[int, int], page: Page, own: DatasetVersion
-) -> None:
+def test_launch_alone_trains_the_starter_with_its_settings(size, page, own):
     page.set_viewport_size({"width": size[0], "height": size[1]})
     page.goto("/alpha/runs/new")
     button = page.get_by_role("button", name="Launch", exact=True)
@@ -66,9 +63,7 @@ def test_launch_alone_trains_the_starter_with_its_settings(
 
 
 @pytest.mark.slow
-def test_an_empty_list_launches_the_starter_in_one_click(
-    page: Page, own: DatasetVersion
-) -> None:
+def test_an_empty_list_launches_the_starter_in_one_click(page, own):
     page.goto("/alpha/runs/")
 
     page.get_by_role("button", name="Run the starter example").click()
@@ -81,9 +76,7 @@ def test_an_empty_list_launches_the_starter_in_one_click(
 
 
 @pytest.mark.slow
-def test_typed_values_survive_a_preset_and_fixed_errors_disappear(
-    page: Page, team: Team, own: DatasetVersion
-) -> None:
+def test_typed_values_survive_a_preset_and_fixed_errors_disappear(page, team, own):
     page.goto("/alpha/runs/new")
     name = page.get_by_role("textbox", name="Name", exact=True)
     steps, length = (
@@ -138,7 +131,7 @@ def test_typed_values_survive_a_preset_and_fixed_errors_disappear(
 
 
 @pytest.mark.slow
-def test_a_search_shows_matching_settings_alone(page: Page, team: Team) -> None:
+def test_a_search_shows_matching_settings_alone(page, team):
     page.goto("/alpha/runs/new")
     clip, other = (
         page.get_by_role("textbox", name="Clip high"),
@@ -155,9 +148,7 @@ def test_a_search_shows_matching_settings_alone(page: Page, team: Team) -> None:
     expect(page.get_by_text("Sweep", exact=True)).to_be_visible()
 
 
-def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
-    page: Page, team: Team
-) -> None:
+def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(page, team):
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new?model=org/model")
@@ -226,9 +217,7 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(
 
 
 @pytest.mark.slow
-def test_a_reward_is_disabled_whose_columns_the_dataset_lacks(
-    page: Page, team: Team, own: DatasetVersion
-) -> None:
+def test_a_reward_is_disabled_whose_columns_the_dataset_lacks(page, team, own):
     plain = make_dataset(team, "plain")
     page.goto("/alpha/runs/new")
     reward = page.get_by_label("Reward", exact=True)
@@ -243,9 +232,7 @@ def test_a_reward_is_disabled_whose_columns_the_dataset_lacks(
 
 
 @pytest.mark.slow
-def test_settings_without_effect_are_hidden_until_they_are_asked_for(
-    page: Page, team: Team, own: DatasetVersion
-) -> None:
+def test_settings_without_effect_are_hidden_until_they_are_asked_for(page, team, own):
     page.goto("/alpha/runs/new")
     part = page.locator("details", has=page.locator("[data-setting='model.device']"))
     part.locator("summary").click()

@@ -5,7 +5,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.runs.launching import (
@@ -18,7 +17,7 @@ from tests.dashboard.runs.launching import (
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_the_estimate_updates_while_typing(page: Page, team: Team) -> None:
+def test_the_estimate_updates_while_typing(page, team):
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
@@ -32,7 +31,7 @@ def test_the_estimate_updates_while_typing(page: Page, team: Team) -> None:
     expect(summary.locator(".launch-todo")).to_contain_text("at least 1")
 
 
-def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> None:
+def test_a_warning_is_confirmed_before_the_launch(page, team):
     make_dataset(team)
     recipe = make_recipe(team, "countdown", COUNTDOWN)
     page.goto(f"/alpha/runs/new?recipe={recipe.pk}")
@@ -48,7 +47,7 @@ def test_a_warning_is_confirmed_before_the_launch(page: Page, team: Team) -> Non
     expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
 
 
-def test_the_first_error_has_the_focus_after_submitting(page: Page, team: Team) -> None:
+def test_the_first_error_has_the_focus_after_submitting(page, team):
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new")
@@ -61,7 +60,7 @@ def test_the_first_error_has_the_focus_after_submitting(page: Page, team: Team) 
     expect(page.get_by_label("Learning rate", exact=True)).to_have_value("fast")
 
 
-def test_a_presets_reward_is_saved_and_chosen(page: Page, team: Team) -> None:
+def test_a_presets_reward_is_saved_and_chosen(page, team):
     make_dataset(team)
     page.goto("/alpha/runs/new?preset=trl")
     page.get_by_role("textbox", name="Name", exact=True).fill("brave-otter")
@@ -81,7 +80,7 @@ def open_part(page: Page, setting: str) -> None:
     part.locator("summary").click()
 
 
-def test_marks_update_while_typing(page: Page, team: Team) -> None:
+def test_marks_update_while_typing(page, team):
     page.goto("/alpha/runs/new?preset=trl")
     page.locator("[data-shows-unused]").check()
     length = page.locator("[data-setting='rollout.max_new_tokens']")
@@ -101,7 +100,7 @@ def test_marks_update_while_typing(page: Page, team: Team) -> None:
     expect(length).to_contain_text("from trl, default 256")
 
 
-def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
+def test_marks_follow_the_chosen_reward(page, team):
     rules = [*NUMERIC["rules"], *COUNTDOWN["rules"]]
     make_recipe(team, "plain", {"rules": rules})
     make_recipe(team, "joined", {"rules": rules, "combine": "normalize_then_sum"})
@@ -117,7 +116,7 @@ def test_marks_follow_the_chosen_reward(page: Page, team: Team) -> None:
     expect(combine).to_be_hidden()
 
 
-def test_marks_match_values_restored_by_the_browser(page: Page, team: Team) -> None:
+def test_marks_match_values_restored_by_the_browser(page, team):
     page.goto("/alpha/runs/new")
     clip = page.locator("[data-setting='loss.dual_clip'] [data-unused]")
     open_part(page, "loss.surrogate")
@@ -130,7 +129,7 @@ def test_marks_match_values_restored_by_the_browser(page: Page, team: Team) -> N
     expect(clip).to_contain_text("surrogate")
 
 
-def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> None:
+def test_the_whole_form_is_accessible_on_any_screen(page, team):
     make_dataset(team)
     recipe = make_recipe(team)
     page.goto(f"/alpha/runs/new?preset=verl&model=org/model&recipe={recipe.pk}")
@@ -138,7 +137,7 @@ def test_the_whole_form_is_accessible_on_any_screen(page: Page, team: Team) -> N
     assert_accessible(page)
 
 
-def test_a_form_with_problems_is_accessible(page: Page, team: Team) -> None:
+def test_a_form_with_problems_is_accessible(page, team):
     page.goto("/alpha/runs/new")
     page.get_by_label("Learning rate", exact=True).fill("fast")
     page.get_by_role("button", name="Launch").click()
@@ -147,7 +146,7 @@ def test_a_form_with_problems_is_accessible(page: Page, team: Team) -> None:
     assert_accessible(page)
 
 
-def test_the_toml_and_the_runs_to_launch_are_accessible(page: Page, team: Team) -> None:
+def test_the_toml_and_the_runs_to_launch_are_accessible(page, team):
     make_dataset(team)
     make_recipe(team)
     page.goto("/alpha/runs/new?model=org/model")
@@ -175,9 +174,7 @@ def assert_accessible(page: Page) -> None:
     assert findings_in_each_view(page) == []
 
 
-def test_held_out_prompts_follow_the_dataset_until_edited(
-    page: Page, team: Team
-) -> None:
+def test_held_out_prompts_follow_the_dataset_until_edited(page, team):
     large, small = make_dataset(team, "large"), make_dataset(team, "small", num_rows=53)
     page.goto(f"/alpha/runs/new?dataset={large.pk}")
     held_out = page.get_by_role("textbox", name="Held-out prompts")

@@ -38,7 +38,7 @@ GIB = 2**30
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(SIZES))
@@ -78,7 +78,7 @@ def _summary(client: Client, team: Team, model: object, **fields: str) -> Any:
     return client.post(f"/{team.slug}/runs/new/summary", form)
 
 
-def test_the_panel_is_the_engines_estimate(db: None, model: Path) -> None:
+def test_the_panel_is_the_engines_estimate(db, model):
     config = _config(model)
 
     memory = estimate_memory(config)
@@ -89,7 +89,7 @@ def test_the_panel_is_the_engines_estimate(db: None, model: Path) -> None:
     assert sum(part.num_bytes for part in memory.parts) == expected.total
 
 
-def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> None:
+def test_the_bars_parts_follow_one_another_to_its_end(db, model):
     parts = estimate_memory(_config(model, loss={"kl_coef": 0.1})).parts
 
     ends = [part.start_percent + part.percent for part in parts]
@@ -98,7 +98,7 @@ def test_the_bars_parts_follow_one_another_to_its_end(db: None, model: Path) -> 
     assert "Reference model" in {part.title for part in parts}
 
 
-def test_one_step_off_needs_all_parts_at_once(db: None, model: Path) -> None:
+def test_one_step_off_needs_all_parts_at_once(db, model):
     config = _config(
         model,
         rollout={"one_step_off": True},
@@ -129,7 +129,7 @@ def _reward(*folders: object) -> dict[str, Any]:
 
 
 @pytest.fixture
-def classifier(tmp_path: Path) -> Path:
+def classifier(tmp_path) -> Path:
     """The header of its weights, which is all that is read: 1,000 numbers."""
     header = json.dumps({"score": {"dtype": "BF16", "shape": [10, 100]}}).encode()
     folder = tmp_path / "classifier"
@@ -139,9 +139,7 @@ def classifier(tmp_path: Path) -> Path:
     return folder
 
 
-def test_reward_models_are_a_part_of_it(
-    db: None, model: Path, classifier: Path
-) -> None:
+def test_reward_models_are_a_part_of_it(db, model, classifier):
     memory = estimate_memory(_config(model, reward=_reward(classifier)))
 
     sizes = {part.title: part.num_bytes for part in memory.parts}
@@ -149,9 +147,7 @@ def test_reward_models_are_a_part_of_it(
     assert sum(sizes.values()) == memory.total
 
 
-def test_a_reward_model_on_the_cpu_is_left_out_of_gpu_memory(
-    db: None, model: Path, classifier: Path
-) -> None:
+def test_a_reward_model_on_the_cpu_is_left_out_of_gpu_memory(db, model, classifier):
     _worker("big", gpus=(24 * GIB,))
     reward = _reward(classifier)
     reward["recipe"]["rules"][0]["params"]["device"] = "cpu"
@@ -162,9 +158,7 @@ def test_a_reward_model_on_the_cpu_is_left_out_of_gpu_memory(
     assert "Reward models" not in {part.title for part in memory.parts}
 
 
-def test_an_unreadable_reward_model_is_listed(
-    alice_client: Client, team: Team, model: Path, classifier: Path
-) -> None:
+def test_an_unreadable_reward_model_is_listed(alice_client, team, model, classifier):
     version = make_recipe(team, "models", _reward("org/judge")["recipe"])
 
     answer = _summary(alice_client, team, model, recipe=str(version.pk))
@@ -173,7 +167,7 @@ def test_an_unreadable_reward_model_is_listed(
     assert "org/judge" in answer.text
 
 
-def test_every_part_has_a_colour() -> None:
+def test_every_part_has_a_colour():
     css = Path(__file__).parents[3] / "static/css/pages/launch_memory.css"
 
     coloured = re.findall(r"\.memory-fill-(\d+) ", css.read_text())
@@ -182,7 +176,7 @@ def test_every_part_has_a_colour() -> None:
     assert {int(number) for number in coloured} == set(range(1, most + 1))
 
 
-def test_the_phase_with_the_peak_counts(db: None, model: Path) -> None:
+def test_the_phase_with_the_peak_counts(db, model):
     short = _config(model, optim={"num_steps": 2})
     both = _config(model, optim={"num_steps": 2}, phases=PHASES)
 
@@ -192,9 +186,7 @@ def test_the_phase_with_the_peak_counts(db: None, model: Path) -> None:
     assert memory.total > estimate_memory(short).total
 
 
-def test_the_panel_shows_the_peak_phase(
-    alice_client: Client, team: Team, model: Path
-) -> None:
+def test_the_panel_shows_the_peak_phase(alice_client, team, model):
     form = {"phases": json.dumps(PHASES), "optim.num_steps": "2"}
 
     answer = _summary(alice_client, team, model, **form)
@@ -207,9 +199,7 @@ CONTENTS = [None, "[1]", "{", "{}", "\ufeff[", "[" * 100_000, '{"text_config": 5
 CONTENTS += [" " * 1_000_001, '{"hidden_size": 1' + "0" * 400 + "}"]
 
 
-def test_an_invalid_model_config_gives_a_problem(
-    alice_client: Client, team: Team, tmp_path: Path
-) -> None:
+def test_an_invalid_model_config_gives_a_problem(alice_client, team, tmp_path):
     for content in CONTENTS:
         if content is not None:
             (tmp_path / "config.json").write_text(content)
@@ -223,9 +213,7 @@ def test_an_invalid_model_config_gives_a_problem(
     assert problem in unescape(unknown.text)
 
 
-def test_the_form_lists_known_devices(
-    alice_client: Client, team: Team, model: Path
-) -> None:
+def test_the_form_lists_known_devices(alice_client, team, model):
     _worker("big", gpus=(24 * GIB, 24 * GIB))
 
     answer = _summary(alice_client, team, model)
@@ -241,9 +229,7 @@ def test_the_form_lists_known_devices(
     assert memory.ppo_critic > 0
 
 
-def test_one_worker_with_enough_memory_is_enough(
-    alice_client: Client, team: Team, model: Path
-) -> None:
+def test_one_worker_with_enough_memory_is_enough(alice_client, team, model):
     _worker("small", memory=1_000_000)
     alone = _summary(alice_client, team, model)
     _worker("large")
@@ -256,7 +242,7 @@ def test_one_worker_with_enough_memory_is_enough(
         assert ("notice-warning" in answer.text) == memory.is_too_much
 
 
-def test_a_run_on_cuda_is_not_compared_with_a_cpu(db: None, model: Path) -> None:
+def test_a_run_on_cuda_is_not_compared_with_a_cpu(db, model):
     _worker("small", memory=1_000)
 
     assert estimate_memory(_config(model, model={"device": "cuda"})).fits == ()
@@ -268,8 +254,8 @@ START_BYTES = 2 * (4 * (4 * 256 * 256 + 3 * 256 * 512) + 2 * 8_000 * 256 + 9 * 2
 
 
 def test_the_main_memory_of_all_ranks_is_compared_with_the_machines(
-    alice_client: Client, team: Team, model: Path
-) -> None:
+    alice_client, team, model
+):
     _worker("big", gpus=(24 * GIB,) * 8, memory=100_000_000)
     found = {}
 
@@ -286,7 +272,7 @@ def test_the_main_memory_of_all_ranks_is_compared_with_the_machines(
     assert estimate_memory(unmeasured).host.num_bytes == 0
 
 
-def test_ranks_without_gpus_share_their_machines_memory(db: None, model: Path) -> None:
+def test_ranks_without_gpus_share_their_machines_memory(db, model):
     _worker("small")
     one, four = (
         estimate_memory(_config(model, distributed={"num_processes": ranks}))
@@ -298,7 +284,7 @@ def test_ranks_without_gpus_share_their_machines_memory(db: None, model: Path) -
     assert (one.host, four.host) == (None, None)
 
 
-def test_dead_workers_have_no_devices(db: None) -> None:
+def test_dead_workers_have_no_devices(db):
     gone, stopped = _worker("gone"), _worker("stopped")
     Worker.objects.filter(pk=gone.pk).update(last_seen="2020-01-01T00:00:00Z")
     Worker.objects.filter(pk=stopped.pk).update(stopped_at=timezone.now())
@@ -309,11 +295,11 @@ def test_dead_workers_have_no_devices(db: None) -> None:
     ]
 
 
-def test_without_known_workers_memory_is_never_too_much() -> None:
+def test_without_known_workers_memory_is_never_too_much():
     assert not Memory(total=10**15).is_too_much
 
 
-def test_micro_batches_are_shown_for_each_gpu(db: None, model: Path) -> None:
+def test_micro_batches_are_shown_for_each_gpu(db, model):
     _worker("two", gpus=(24 * GIB, 3 * GIB // 2))
     rollout = {"prompts_per_step": 256, "max_new_tokens": 1_536}
 

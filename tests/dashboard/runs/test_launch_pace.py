@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from django.test import Client
-
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.launch.page import Amount
@@ -50,7 +48,7 @@ def _paces(team: Team, **parts: Any) -> list[Pace]:
     return past_paces(team, RunConfig.model_validate(make_config(**parts)))
 
 
-def test_the_medians_of_like_runs_are_taken(team: Team) -> None:
+def test_the_medians_of_like_runs_are_taken(team):
     _run(team, 50.0, 2.0, 2.0)  # the first step warms up
     _run(team, 4.0, None)
     _run(team, 6.0)
@@ -58,7 +56,7 @@ def test_the_medians_of_like_runs_are_taken(team: Team) -> None:
     assert _paces(team) == [Pace(device="cpu", step_seconds=4.0, num_runs=3)]
 
 
-def test_devices_are_separate(team: Team) -> None:
+def test_devices_are_separate(team):
     _run(team, 8.0)
     _run(team, 1.0, device="cuda")
 
@@ -68,7 +66,7 @@ def test_devices_are_separate(team: Team) -> None:
     ]
 
 
-def test_runs_of_other_shapes_or_teams_do_not_count(team: Team) -> None:
+def test_runs_of_other_shapes_or_teams_do_not_count(team):
     others = Team.objects.create(slug="beta", name="Beta")
     _run(others, 1.0)
     _run(team, 1.0, rollout={"group_size": 4})
@@ -81,9 +79,7 @@ def test_runs_of_other_shapes_or_teams_do_not_count(team: Team) -> None:
     assert _paces(team) == []
 
 
-def test_the_summary_shows_the_pace_and_its_source(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_summary_shows_the_pace_and_its_source(alice_client, team):
     _run(team, 12.0)
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
     fields |= {"model": "", "model_other": "org/model", "optim.num_steps": "100"}

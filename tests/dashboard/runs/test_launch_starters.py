@@ -37,7 +37,7 @@ max_new_tokens = 24
 
 
 @pytest.fixture
-def starter(settings: Any, tmp_path: Path) -> Path:
+def starter(settings, tmp_path) -> Path:
     settings.COHORT_DATA = tmp_path
     folder = tmp_path / "starter" / "countdown"
     (folder / "model").mkdir(parents=True)
@@ -52,8 +52,8 @@ def _page(client: Client, team: Team, query: str = "") -> str:
 
 
 def test_starter_models_are_offered_by_their_title_once_they_are_made(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
+    alice_client, team, starter
+):
     title = "Countdown starter (0.6 M)"
     option = f'<option value="{starter}/model" selected>{title}</option>'
     assert option in _page(alice_client, team)
@@ -64,8 +64,8 @@ def test_starter_models_are_offered_by_their_title_once_they_are_made(
 
 
 def test_a_starter_without_a_reward_opens_the_form(
-    alice_client: Client, bob_client: Client, team: Team, starter: Path
-) -> None:
+    alice_client, bob_client, team, starter
+):
     make_dataset(team)
     ask = {"starter": "on"}
     assert 'name="starter"' not in alice_client.get("/alpha/runs/").text
@@ -80,9 +80,7 @@ def test_a_starter_without_a_reward_opens_the_form(
     assert 'name="starter"' not in bob_client.get("/alpha/runs/").text
 
 
-def test_a_pretrained_model_needs_no_note_of_its_making(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
+def test_a_pretrained_model_needs_no_note_of_its_making(alice_client, team, starter):
     model = starter.parent / "smollm2" / "model"
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
@@ -93,9 +91,7 @@ def test_a_pretrained_model_needs_no_note_of_its_making(
     assert f'<option value="{starter}/model">Countdown starter' in page
 
 
-def test_a_countdown_reward_preselects_the_countdown_model(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
+def test_a_countdown_reward_preselects_the_countdown_model(alice_client, team, starter):
     model = starter.parent / "smollm2" / "model"
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
@@ -108,7 +104,7 @@ def test_a_countdown_reward_preselects_the_countdown_model(
 
 
 @pytest.fixture
-def own(team: Team, starter: Path) -> tuple[DatasetVersion, RecipeVersion]:
+def own(team, starter) -> tuple[DatasetVersion, RecipeVersion]:
     """What the installer makes for the starter, among others of the team."""
     rule = '[[reward.recipe.rules]]\nname = "equation"\nkind = "countdown"\n'
     (starter / "run.toml").write_text(f"{RUN_TOML}\n{rule}")
@@ -120,11 +116,8 @@ def own(team: Team, starter: Path) -> tuple[DatasetVersion, RecipeVersion]:
 
 
 def test_to_open_the_form_and_launch_trains_the_starter(
-    alice_client: Client,
-    team: Team,
-    starter: Path,
-    own: tuple[DatasetVersion, RecipeVersion],
-) -> None:
+    alice_client, team, starter, own
+):
     (starter.parent / "smollm2" / "model").mkdir(parents=True)
     (starter.parent / "smollm2" / "model" / "config.json").write_text("{}")
 
@@ -142,11 +135,8 @@ def test_to_open_the_form_and_launch_trains_the_starter(
 
 
 def test_a_chosen_dataset_stays_and_a_model_that_reads_it_is_preselected(
-    alice_client: Client,
-    team: Team,
-    starter: Path,
-    own: tuple[DatasetVersion, RecipeVersion],
-) -> None:
+    alice_client, team, starter, own
+):
     other = team.datasets.get(name="words").versions.get()
 
     page = alice_client.get(f"/alpha/runs/new?dataset={other.pk}")
@@ -168,9 +158,7 @@ def _start(client: Client, **fields: Any) -> dict[str, Any]:
     return values
 
 
-def test_another_model_brings_what_was_not_chosen(
-    alice_client: Client, starter: Path, own: tuple[DatasetVersion, RecipeVersion]
-) -> None:
+def test_another_model_brings_what_was_not_chosen(alice_client, starter, own):
     dataset, recipe = own
     sent = {"model": f"{starter}/model", "dataset": "", "recipe": ""}
     sent |= {"name": "typed", "optim.learning_rate": "5e-5"}
@@ -186,9 +174,7 @@ def test_another_model_brings_what_was_not_chosen(
     assert (unknown["dataset"], unknown["name"]) == ("", "")
 
 
-def test_a_published_model_brings_its_runs_dataset_and_reward(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_published_model_brings_its_runs_dataset_and_reward(alice_client, team):
     make_dataset(team, "words")
     make_recipe(team, "other")
     run = make_run(team, "a", dataset=make_dataset(team), recipe=make_recipe(team))
@@ -203,8 +189,8 @@ def test_a_published_model_brings_its_runs_dataset_and_reward(
 
 
 def test_settings_are_recommended_by_size_device_and_answers(
-    alice_client: Client, team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice_client, team, tmp_path, monkeypatch
+):
     sizes = {"hidden_size": 1_536, "num_hidden_layers": 28, "num_attention_heads": 12}
     sizes |= {"num_key_value_heads": 2, "intermediate_size": 8_960}
     sizes |= {"vocab_size": 151_936, "max_position_embeddings": 4_096}
@@ -223,9 +209,7 @@ def test_settings_are_recommended_by_size_device_and_answers(
     assert found["rollout.max_new_tokens"] == str(4_096 - 68)
 
 
-def test_defaults_and_presets_are_as_they_are_for_any_model(
-    alice_client: Client, starter: Path, own: tuple[DatasetVersion, RecipeVersion]
-) -> None:
+def test_defaults_and_presets_are_as_they_are_for_any_model(alice_client, starter, own):
     sent = {"model": f"{starter}/model"}
 
     defaults = _start(alice_client, **sent, preset="defaults")
@@ -237,8 +221,8 @@ def test_defaults_and_presets_are_as_they_are_for_any_model(
 
 
 def test_a_launch_on_rows_that_the_model_cannot_read_is_confirmed(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
+    alice_client, team, starter
+):
     vocab = {
         word: place for place, word in enumerate(["<pad>", "=", "+", "10", *"0123"])
     }
@@ -264,9 +248,7 @@ def test_a_launch_on_rows_that_the_model_cannot_read_is_confirmed(
     assert (refused.status_code, launched.status_code) == (422, 302)
 
 
-def test_a_run_of_a_starter_shows_its_title(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
+def test_a_run_of_a_starter_shows_its_title(alice_client, team, starter):
     form = {
         "name": "first",
         "model": f"{starter}/model",
@@ -281,9 +263,7 @@ def test_a_run_of_a_starter_shows_its_title(
     assert run.config["model"]["path"] == f"{starter}/model"
 
 
-def test_an_existing_reward_of_a_starter_is_chosen(
-    alice_client: Client, team: Team, starter: Path
-) -> None:
+def test_an_existing_reward_of_a_starter_is_chosen(alice_client, team, starter):
     rule = '[[reward.recipe.rules]]\nname = "equation"\nkind = "countdown"\n'
     (starter / "run.toml").write_text(f"{RUN_TOML}\n{rule}")
     spec = Recipe.model_validate(COUNTDOWN).model_dump(mode="json")

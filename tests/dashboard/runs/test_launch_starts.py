@@ -45,7 +45,7 @@ def _marked(page: str, path: str) -> str:
     return "" if found[1] else found[2]
 
 
-def test_a_preset_fills_the_form(alice_client: Client, team: Team) -> None:
+def test_a_preset_fills_the_form(alice_client, team):
     for name, _ in LAUNCHED:
         preset = load_preset(name)
 
@@ -58,9 +58,7 @@ def test_a_preset_fills_the_form(alice_client: Client, team: Team) -> None:
         assert _fields(page)["rollout.max_new_tokens"] == str(length), name
 
 
-def test_a_presets_value_is_shown_beside_the_setting(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_presets_value_is_shown_beside_the_setting(alice_client, team):
     page = _get(alice_client, team, "preset=trl")
 
     row = page[page.index("rollout.max_new_tokens</th>") :]
@@ -69,9 +67,7 @@ def test_a_presets_value_is_shown_beside_the_setting(
     assert _marked(page, "rollout.temperature") == ""
 
 
-def test_changed_settings_are_counted_and_can_be_reset(
-    alice_client: Client, team: Team
-) -> None:
+def test_changed_settings_are_counted_and_can_be_reset(alice_client, team):
     form = {"preset": "trl", "rollout.max_new_tokens": "64", "loss.kl_coef": "0.3"}
     form["loss.clip_low"] = "0.20"
     texts = {path: field.default_text for path, field in all_fields().items()}
@@ -90,9 +86,7 @@ def test_changed_settings_are_counted_and_can_be_reset(
     assert _marked(page, "loss.clip_low") == ""  # 0.20 is 0.2
 
 
-def test_an_unknown_preset_lists_the_known_ones(
-    alice_client: Client, team: Team
-) -> None:
+def test_an_unknown_preset_lists_the_known_ones(alice_client, team):
     page = _get(alice_client, team, "preset=nope")
 
     alert = re.search(r'role="alert">(.*?)</p>', page)
@@ -102,7 +96,7 @@ def test_an_unknown_preset_lists_the_known_ones(
     assert _fields(page)["optim.learning_rate"] == "1e-6"
 
 
-def test_loading_settings_keeps_the_choices(alice_client: Client, team: Team) -> None:
+def test_loading_settings_keeps_the_choices(alice_client, team):
     dataset = make_dataset(team)
     make_dataset(team, "words")
 
@@ -125,9 +119,7 @@ def test_loading_settings_keeps_the_choices(alice_client: Client, team: Team) ->
         for each in itertools.product(preset_names(), (False, True))
     ],
 )
-def test_a_launched_preset_is_what_the_preset_says(
-    alice_client: Client, team: Team, name: str, scaled: bool
-) -> None:
+def test_a_launched_preset_is_what_the_preset_says(alice_client, team, name, scaled):
     dataset = make_dataset(team, num_rows=100_000)
     query = f"preset={name}&scaled={int(scaled)}&model=org/m&dataset={dataset.pk}"
     fields = _fields(_get(alice_client, team, query))
@@ -146,7 +138,7 @@ def test_a_launched_preset_is_what_the_preset_says(
 
 
 @pytest.fixture
-def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def rewarding(monkeypatch) -> dict[str, Any]:
     """A preset that brings a reward of its own."""
     spec = make_config(reward={"recipe": NUMERIC})["reward"]["recipe"]
     whole = starts.start_of_preset
@@ -165,9 +157,7 @@ def rewarding(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return spec
 
 
-def test_a_presets_reward_is_saved_by_one_button(
-    alice_client: Client, team: Team, rewarding: dict[str, Any]
-) -> None:
+def test_a_presets_reward_is_saved_by_one_button(alice_client, team, rewarding):
     dataset = make_dataset(team)
     page = _get(alice_client, team, f"preset=trl&dataset={dataset.pk}")
     assert SAVES_REWARD in page
@@ -185,9 +175,7 @@ def test_a_presets_reward_is_saved_by_one_button(
     assert typed.items() <= fields.items()
 
 
-def test_a_reward_the_team_has_already_is_chosen(
-    alice_client: Client, team: Team, rewarding: dict[str, Any]
-) -> None:
+def test_a_reward_the_team_has_already_is_chosen(alice_client, team, rewarding):
     make_recipe(team, "first")
     own = make_recipe(team, "own", rewarding)
 
@@ -197,22 +185,20 @@ def test_a_reward_the_team_has_already_is_chosen(
     assert _fields(page)["recipe"] == str(own.pk)
 
 
-def test_another_reward_is_not_preselected(
-    alice_client: Client, team: Team, rewarding: dict[str, Any]
-) -> None:
+def test_another_reward_is_not_preselected(alice_client, team, rewarding):
     make_recipe(team, "only", COUNTDOWN)
 
     assert _fields(_get(alice_client, team, "preset=trl"))["recipe"] == ""
 
 
-def test_a_preset_without_a_reward_saves_none(alice_client: Client, team: Team) -> None:
+def test_a_preset_without_a_reward_saves_none(alice_client, team):
     response = alice_client.post(f"/{team.slug}/runs/new/recipe", {"preset": ""})
 
     assert response.status_code == 404
     assert not team.recipes.exists()
 
 
-def test_a_run_is_a_start_by_either_name(alice_client: Client, team: Team) -> None:
+def test_a_run_is_a_start_by_either_name(alice_client, team):
     config = make_config(optim={"learning_rate": 3e-5})
     run = make_run(
         team,
@@ -229,23 +215,21 @@ def test_a_run_is_a_start_by_either_name(alice_client: Client, team: Team) -> No
         )
 
 
-def test_another_teams_run_cannot_be_started_from(
-    charlie_client: Client, alice_client: Client, team: Team
-) -> None:
+def test_another_teams_run_cannot_be_started_from(charlie_client, alice_client, team):
     run = make_run(team, "a", dataset=make_dataset(team), recipe=make_recipe(team))
 
     assert charlie_client.get(f"/other/runs/new?preset=run-{run.pk}").status_code == 404
     assert alice_client.get(f"/{team.slug}/runs/new?preset=run-0").status_code == 404
 
 
-def test_a_proposed_name_is_two_words_and_stays_until_it_is_used(team: Team) -> None:
+def test_a_proposed_name_is_two_words_and_stays_until_it_is_used(team):
     name = propose_name(team)
 
     assert len(name.split("-")) == 2
     assert propose_name(team) == name
 
 
-def test_a_used_name_is_not_proposed(team: Team) -> None:
+def test_a_used_name_is_not_proposed(team):
     first, second = _names(seed=f"{team.pk}:1", count=2)
 
     make_run(team, first, dataset=make_dataset(team), recipe=make_recipe(team))

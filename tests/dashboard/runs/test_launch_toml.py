@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.accounts.models import Team
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.config.toml import MAX_PROBLEMS
@@ -42,14 +40,8 @@ def _form(start: Start, *specs: Any) -> LaunchDraft:
     is_masked=st.booleans(),
 )
 def test_every_preset_goes_to_toml_and_back(
-    name: str,
-    scaled: bool,
-    rate: float,
-    size: int,
-    temperature: float,
-    prompt: str | None,
-    is_masked: bool,
-) -> None:
+    name, scaled, rate, size, temperature, prompt, is_masked
+):
     start = start_of_preset(name, scaled=scaled)
     specs = [one for one in (start.recipe or NUMERIC, start.step_recipe) if one]
     form = _form(start, *specs)
@@ -72,7 +64,7 @@ def test_every_preset_goes_to_toml_and_back(
         assert all(problem.key == "" for problem in draft.problems), draft.problems
 
 
-def test_a_preset_as_it_is_has_no_problem_as_toml() -> None:
+def test_a_preset_as_it_is_has_no_problem_as_toml():
     for name in preset_names():
         start = start_of_preset(name, scaled=False)
         specs = [one for one in (start.recipe or NUMERIC, start.step_recipe) if one]
@@ -84,7 +76,7 @@ def test_a_preset_as_it_is_has_no_problem_as_toml() -> None:
         assert other.texts == start.texts, name
 
 
-def test_a_wrong_value_is_named_with_key_value_and_remedy() -> None:
+def test_a_wrong_value_is_named_with_key_value_and_remedy():
     text = "seed = 1\n\n[optim]\n# learning_rate\nnum_steps = 5\nlearning_rate = 'x'\n"
     form = _form(default_start(), NUMERIC)
 
@@ -96,7 +88,7 @@ def test_a_wrong_value_is_named_with_key_value_and_remedy() -> None:
     assert form.texts == default_start().texts
 
 
-def test_an_unknown_key_has_a_suggestion() -> None:
+def test_an_unknown_key_has_a_suggestion():
     form = _form(default_start(), NUMERIC)
 
     typo = apply_toml(form, "[optim]\nlerning_rate = 1e-6\n")
@@ -106,7 +98,7 @@ def test_an_unknown_key_has_a_suggestion() -> None:
     assert " rollout.temperature" in lost.problems[0].sentence
 
 
-def test_conflicting_settings_are_named() -> None:
+def test_conflicting_settings_are_named():
     text = "[rollout]\ngroup_size = 1\n"
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)
@@ -114,7 +106,7 @@ def test_conflicting_settings_are_named() -> None:
     assert "rollout.group_size" in str(draft.problems[0])
 
 
-def test_unstorable_toml_is_refused() -> None:
+def test_unstorable_toml_is_refused():
     for text, code in (
         ("a." * 40 + "b = 1", "toml.long_key"),
         ('[x]\ny = { "\\"" . ' + "'a' . " * 40 + "b = 1 }", "toml.long_key"),
@@ -128,7 +120,7 @@ def test_unstorable_toml_is_refused() -> None:
         assert draft.problems[0].code == code, text[:40]
 
 
-def test_the_errors_are_bounded() -> None:
+def test_the_errors_are_bounded():
     text = "".join(f"key{n} = 1\n" for n in range(MAX_PROBLEMS + 1))
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)
@@ -136,13 +128,13 @@ def test_the_errors_are_bounded() -> None:
     assert len(draft.problems) == MAX_PROBLEMS
 
 
-def test_invalid_toml_has_a_position() -> None:
+def test_invalid_toml_has_a_position():
     draft = apply_toml(_form(default_start(), NUMERIC), "seed = 1\n[optim\n")
 
     assert "line 2" in str(draft.problems[0])
 
 
-def test_file_names_in_toml_are_refused() -> None:
+def test_file_names_in_toml_are_refused():
     text = '[evaluation.sets]\nsecret = "/etc/passwd"\n'
 
     draft = apply_toml(_form(default_start(), NUMERIC), text)
@@ -151,23 +143,21 @@ def test_file_names_in_toml_are_refused() -> None:
     assert " secret " in str(draft.problems[0])
 
 
-def test_other_rows_have_a_note() -> None:
+def test_other_rows_have_a_note():
     draft = apply_toml(_form(default_start(), NUMERIC), "[data]\nrows = 'my.jsonl'\n")
 
     assert not draft.problems
     assert "“my.jsonl”" in draft.notes[0]
 
 
-def test_an_invalid_form_is_shown_as_typed() -> None:
+def test_an_invalid_form_is_shown_as_typed():
     form = _form(default_start(), NUMERIC)
     form.texts["optim.num_steps"] = "many"
 
     assert 'num_steps = "many"' in write_form(form)
 
 
-def test_the_page_applies_toml_and_saves_a_reward_it_brings(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_page_applies_toml_and_saves_a_reward_it_brings(alice_client, team):
     make_dataset(team)
     make_recipe(team)
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)

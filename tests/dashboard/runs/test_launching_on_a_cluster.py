@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
-from django.test import Client
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run, RunEvent, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.runs.queue.estimates import past_paces
@@ -35,13 +32,13 @@ SIXTEEN = {
 
 
 @pytest.fixture
-def cluster(settings: Settings, team: Team) -> None:
+def cluster(settings, team) -> None:
     settings.COHORT_RAY_ADDRESS = ADDRESS
     register("training@gpu-1", num_slots=1)
 
 
 @pytest.fixture
-def filled(team: Team) -> dict[str, Any]:
+def filled(team) -> dict[str, Any]:
     return {
         "name": "brave-otter",
         "model": "",
@@ -65,9 +62,7 @@ def read(*free: float, error: str | None = None) -> None:
     )
 
 
-def test_the_form_asks_where_only_with_a_cluster(
-    alice_client: Client, team: Team, filled: dict[str, Any], settings: Settings
-) -> None:
+def test_the_form_asks_where_only_with_a_cluster(alice_client, team, filled, settings):
     before = alice_client.get("/alpha/runs/new").text
     settings.COHORT_RAY_ADDRESS = ADDRESS
     after = alice_client.get("/alpha/runs/new").text
@@ -90,13 +85,8 @@ def test_the_form_asks_where_only_with_a_cluster(
     ],
 )
 def test_the_estimate_says_whether_the_cluster_has_the_gpus_now(
-    free: tuple[float, ...],
-    warns: bool,
-    word: str,
-    cluster: None,
-    alice_client: Client,
-    filled: dict[str, Any],
-) -> None:
+    free, warns, word, cluster, alice_client, filled
+):
     read(*free)
 
     answer = alice_client.post("/alpha/runs/new/summary", filled | SIXTEEN)
@@ -108,9 +98,7 @@ def test_the_estimate_says_whether_the_cluster_has_the_gpus_now(
     assert len(said) == (word[:2] != "16")  # once
 
 
-def test_a_run_on_one_machine_hears_nothing_of_a_cluster(
-    cluster: None, alice_client: Client, filled: dict[str, Any]
-) -> None:
+def test_a_run_on_one_machine_hears_nothing_of_a_cluster(cluster, alice_client, filled):
     read(0.0)
     summary = alice_client.post("/alpha/runs/new/summary", filled).context["summary"]
 
@@ -118,8 +106,8 @@ def test_a_run_on_one_machine_hears_nothing_of_a_cluster(
 
 
 def test_a_cluster_that_is_not_there_is_confirmed_first(
-    cluster: None, alice_client: Client, filled: dict[str, Any], settings: Settings
-) -> None:
+    cluster, alice_client, filled, settings
+):
     read(error="It cannot be reached.")
     url = "/alpha/runs/new"
 
@@ -134,8 +122,8 @@ def test_a_cluster_that_is_not_there_is_confirmed_first(
 
 
 def test_the_api_takes_the_same_settings_and_the_queue_names_the_cluster(
-    cluster: None, alice: User, team: Team, filled: dict[str, Any]
-) -> None:
+    cluster, alice, team, filled
+):
     read(8.0, 0.0)
     program = Program(make_token(alice, "write"))
     toml = '[distributed]\nwhere = "ray"\nnum_nodes = 2\nnum_processes = 8\n'
@@ -160,9 +148,7 @@ def test_the_api_takes_the_same_settings_and_the_queue_names_the_cluster(
     assert [ADDRESS in item["sentence"] for item in items] == [True, True]
 
 
-def test_step_time_is_scaled_from_the_nearest_number_of_ranks(
-    team: Team, filled: dict[str, Any]
-) -> None:
+def test_step_time_is_scaled_from_the_nearest_number_of_ranks(team, filled):
     def past(num_processes: int, seconds: float) -> None:
         run = make_run(
             team,

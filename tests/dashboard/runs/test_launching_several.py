@@ -21,7 +21,7 @@ SEEDS = {"sweep-2-path": "seed", "sweep-2-values": "0..2"}
 
 
 @pytest.fixture
-def filled(alice_client: Client, team: Team) -> dict[str, Any]:
+def filled(alice_client, team) -> dict[str, Any]:
     make_dataset(team)
     make_recipe(team)
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
@@ -36,9 +36,7 @@ def _plan(client: Client, team: Team, fields: dict[str, Any]) -> SweepPlan:
     return planned
 
 
-def test_a_grid_is_launched_as_a_sweep(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_grid_is_launched_as_a_sweep(alice_client, team, filled):
     fields = filled | RATES | SEEDS
 
     planned = _plan(alice_client, team, fields)
@@ -56,7 +54,7 @@ def test_a_grid_is_launched_as_a_sweep(
     assert entry.detail == {"name": "brave-otter", "num_runs": 6}
 
 
-def test_too_many_values_are_refused_early() -> None:
+def test_too_many_values_are_refused_early():
     for text in ("0..49," * 100_000, "1," * 1_000_000):
         with pytest.raises(UserError) as refused:
             _ = Row(path="seed", text=text).values
@@ -64,9 +62,7 @@ def test_too_many_values_are_refused_early() -> None:
         assert refused.value.code == "sweeps.too_many_runs"
 
 
-def test_pairs_take_the_first_values_together(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_pairs_take_the_first_values_together(alice_client, team, filled):
     pairs = RATES | SEEDS | {"sweep-2-values": "4, 5", "sweep_mode": "pairs"}
 
     alice_client.post(f"/{team.slug}/runs/new", filled | pairs)
@@ -78,8 +74,8 @@ def test_pairs_take_the_first_values_together(
 
 
 def test_an_invalid_sweep_shows_its_problem_and_launches_nothing(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+    alice_client, team, filled
+):
     switch = {"sweep-1-path": "loss.mask_truncated", "sweep-1-values": "on, yes"}
     for changes, code in (
         ({"sweep-1-values": "1e-6"}, "too_few_values"),
@@ -104,12 +100,7 @@ def test_an_invalid_sweep_shows_its_problem_and_launches_nothing(
     assert not Run.objects.exists()
 
 
-def test_all_are_launched_or_none(
-    alice_client: Client,
-    team: Team,
-    filled: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_all_are_launched_or_none(alice_client, team, filled, monkeypatch):
     whole, count = launching.launch_run, iter(range(9))
 
     def fail_second(launch: Launch, **options: Any) -> Run:
@@ -127,9 +118,7 @@ def test_all_are_launched_or_none(
     assert not Sweep.objects.exists()
 
 
-def test_the_list_shows_a_sweep_and_links_to_its_comparison(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_the_list_shows_a_sweep_and_links_to_its_comparison(alice_client, team, filled):
     alice_client.post(f"/{team.slug}/runs/new", filled | RATES)
     dataset, recipe = make_dataset(team, "other"), make_recipe(team, "other")
     make_run(team, "lonely", dataset=dataset, recipe=recipe)
@@ -145,6 +134,6 @@ def test_the_list_shows_a_sweep_and_links_to_its_comparison(
     assert all(run.name in compared for run in group.runs.all())
 
 
-def test_ranges_are_whole_numbers_only() -> None:
+def test_ranges_are_whole_numbers_only():
     assert Row(path="seed", text="0..2, 7").values == ["0", "1", "2", "7"]
     assert Row(path="optim.learning_rate", text="0..2").values == ["0..2"]

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.runs.launch.fit import find_limit, warn_of_lengths
 from tests.dashboard.runs.launching import make_config, make_dataset, make_recipe
@@ -21,13 +19,13 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(scope="module")
-def dataset(shared_team: Team) -> DatasetVersion:
+def dataset(shared_team) -> DatasetVersion:
     """Its longest prompt, 0+1=, has 4 characters."""
     return make_dataset(shared_team)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     """Made for texts of 512 tokens."""
     tree = {"model_type": "llama", "max_position_embeddings": 512}
     (tmp_path / "config.json").write_text(json.dumps(tree))
@@ -46,7 +44,7 @@ def of(max_new_tokens: int, *, template: str = "none") -> dict[str, Any]:
     }
 
 
-def test_an_exact_fit_has_no_warning(model: Path, dataset: DatasetVersion) -> None:
+def test_an_exact_fit_has_no_warning(model, dataset):
     assert warn(model, dataset, **of(512 - 4)) == ""
     message = warn(model, dataset, **of(512 - 3))
     assert re.findall(r"\d+", message) == ["4", "509", "513", "512", "508"]
@@ -56,9 +54,7 @@ def test_an_exact_fit_has_no_warning(model: Path, dataset: DatasetVersion) -> No
     ("file", "text"),
     [("chat_template.jinja", "{{ x }}"), ("tokenizer_config.json", None)],
 )
-def test_a_chat_template_takes_room(
-    file: str, text: str | None, model: Path, dataset: DatasetVersion
-) -> None:
+def test_a_chat_template_takes_room(file, text, model, dataset):
     auto = of(500, template="auto")
     assert warn(model, dataset, **auto) == ""  # the model has none
 
@@ -68,7 +64,7 @@ def test_a_chat_template_takes_room(
     assert warn(model, dataset, **of(500)) == ""
 
 
-def test_counted_tokens_take_precedence(model: Path, dataset: DatasetVersion) -> None:
+def test_counted_tokens_take_precedence(model, dataset):
     TokenLengths.objects.create(
         version=dataset,
         model=str(model),
@@ -79,18 +75,14 @@ def test_counted_tokens_take_precedence(model: Path, dataset: DatasetVersion) ->
     assert "100 tokens" in warn(model, dataset, **of(500))
 
 
-def test_no_prompt_is_longer_than_the_run_allows(
-    model: Path, dataset: DatasetVersion
-) -> None:
+def test_no_prompt_is_longer_than_the_run_allows(model, dataset):
     parts = of(510)
     parts["data"]["max_prompt_tokens"] = 2
 
     assert warn(model, dataset, **parts) == ""
 
 
-def test_the_phase_with_the_longest_completions_counts(
-    model: Path, dataset: DatasetVersion
-) -> None:
+def test_the_phase_with_the_longest_completions_counts(model, dataset):
     changes = {"rollout": {"max_new_tokens": 600}}
     phases = [
         {"name": "short", "num_steps": 1},
@@ -102,9 +94,7 @@ def test_the_phase_with_the_longest_completions_counts(
     assert "up to 600" in message
 
 
-def test_an_unknown_context_length_has_no_warning(
-    tmp_path: Path, dataset: DatasetVersion
-) -> None:
+def test_an_unknown_context_length_has_no_warning(tmp_path, dataset):
     assert warn("org/model", dataset, **of(9_999)) == ""
     assert warn(tmp_path, dataset, **of(9_999)) == ""
     (tmp_path / "config.json").write_text('{"model_type": "bloom"}')
@@ -121,7 +111,7 @@ def _stretched(limit: int, factor: float, original: int) -> dict[str, Any]:
     }
 
 
-def test_the_context_length_is_read_from_the_model_config() -> None:
+def test_the_context_length_is_read_from_the_model_config():
     endless = {"factor": float("inf")}
     older = {"factor": 4.0, "original_max_position_embeddings": 32_768}
     for tree, limit in (
@@ -136,9 +126,7 @@ def test_the_context_length_is_read_from_the_model_config() -> None:
         assert find_limit(tree) == limit, tree
 
 
-def test_the_form_requires_a_confirmation(
-    alice_client: Client, team: Team, model: Path, dataset: DatasetVersion
-) -> None:
+def test_the_form_requires_a_confirmation(alice_client, team, model, dataset):
     form = {
         "name": "long",
         "model_other": str(model),

@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunAttempt, RunState
 from tests.dashboard.completions.factories import make_steps
 from tests.dashboard.runs.launching import (
@@ -30,7 +30,7 @@ QUEUE_QUERIES = 4
 
 
 @pytest.fixture
-def three_runs(team: Team, alice: User, bob: User) -> dict[str, Run]:
+def three_runs(team, alice, bob) -> dict[str, Run]:
     sums, words = make_dataset(team, "sums"), make_dataset(team, "words")
     recipe = make_recipe(team)
     end = timezone.now() + timedelta(minutes=1)  # a run ends after it was created
@@ -66,9 +66,7 @@ def _names(client: Client, team: Team, query: str = "") -> list[str]:
     return re.findall(r"(?<=>)(?:amber-otter|brave-lynx|calm-wren)(?=</a>)", page)
 
 
-def test_the_address_filters(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+def test_the_address_filters(alice_client, team, three_runs):
     amber, brave = three_runs["amber"], three_runs["brave"]
     expected = {
         "": ["calm-wren", "brave-lynx", "amber-otter"],  # the newest first
@@ -91,8 +89,8 @@ def test_the_address_filters(
 
 
 def test_the_address_sorts_and_runs_without_a_value_come_last(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     expected = {
         "name": ["amber-otter", "brave-lynx", "calm-wren"],
         "-name": ["calm-wren", "brave-lynx", "amber-otter"],
@@ -108,16 +106,14 @@ def test_the_address_sorts_and_runs_without_a_value_come_last(
     assert found == expected
 
 
-def test_invalid_parameters_are_ignored(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+def test_invalid_parameters_are_ignored(alice_client, team, three_runs):
     for wrong in ("sort=password", "owner=me", f"dataset={'9' * 20}", "page=x"):
         assert len(_names(alice_client, team, f"?{wrong}")) == 3, wrong
 
 
 def test_the_sorted_column_is_marked_and_reverses_on_a_second_click(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     page = alice_client.get(f"/{team.slug}/runs/?sort=-last&state=active").text
 
     link = r'"descending"><a [^>]*href="\?sort=reward%2Fmean.last'
@@ -126,17 +122,15 @@ def test_the_sorted_column_is_marked_and_reverses_on_a_second_click(
 
 
 def test_rewards_have_four_digits_and_progress_is_of_a_total(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     page = alice_client.get(f"/{team.slug}/runs/").text
 
     assert ">0.5<" in page
     assert "40/100" in page
 
 
-def test_a_run_takes_the_time_of_its_attempts(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+def test_a_run_takes_the_time_of_its_attempts(alice_client, team, three_runs):
     brave = three_runs["brave"]  # failed two hours after its start
     assert brave.started_at
     begins = brave.started_at, brave.started_at + timedelta(minutes=100)
@@ -163,8 +157,8 @@ def test_a_run_takes_the_time_of_its_attempts(
 
 
 def test_another_teams_runs_are_neither_listed_nor_refreshed(
-    charlie_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    charlie_client, team, three_runs
+):
     amber = three_runs["amber"]
 
     own = charlie_client.get(f"/other/runs/live.json?ids={amber.pk}").json()
@@ -175,8 +169,8 @@ def test_another_teams_runs_are_neither_listed_nor_refreshed(
 
 
 def test_rows_on_the_screen_are_refreshed_and_new_runs_counted(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     amber = three_runs["amber"]
     Run.objects.filter(pk=amber.pk).update(last_step=41)
 
@@ -189,9 +183,7 @@ def test_rows_on_the_screen_are_refreshed_and_new_runs_counted(
     assert answer["rows"][str(amber.pk)]["cells"]["reward/mean.last"] == "0.5"
 
 
-def test_an_empty_list_shows_what_a_first_run_needs(
-    alice_client: Client, team: Team
-) -> None:
+def test_an_empty_list_shows_what_a_first_run_needs(alice_client, team):
     before = alice_client.get(f"/{team.slug}/runs/").text
     make_dataset(team)
     after = alice_client.get(f"/{team.slug}/runs/").text
@@ -203,8 +195,8 @@ def test_an_empty_list_shows_what_a_first_run_needs(
 
 
 def test_the_list_leads_to_the_queue_and_to_archived_runs_where_there_are_some(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     brave = three_runs["brave"]
     before = alice_client.get(f"/{team.slug}/runs/").text
     Run.objects.filter(pk=brave.pk).update(archived_at=timezone.now())
@@ -216,8 +208,8 @@ def test_the_list_leads_to_the_queue_and_to_archived_runs_where_there_are_some(
 
 
 def test_runs_at_work_come_first_unless_another_order_is_chosen(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     Run.objects.filter(name="amber-otter").update(
         state=RunState.RUNNING, attempt=1, lease_until=timezone.now()
     )
@@ -230,8 +222,8 @@ def test_runs_at_work_come_first_unless_another_order_is_chosen(
 
 
 def test_a_row_has_the_curve_of_its_reward_and_its_time_left(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     amber = three_runs["amber"]
     make_steps(amber, {"loss": [9.0] * 40, "reward/mean": [i / 40 for i in range(40)]})
     summary = {"step_seconds": [2.0, 4.0], "last": {}, "best": {}}
@@ -261,8 +253,8 @@ def test_a_row_has_the_curve_of_its_reward_and_its_time_left(
 
 
 def test_active_filters_are_chips_that_are_removed_one_by_one(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+    alice_client, team, three_runs
+):
     page = alice_client.get(f"/{team.slug}/runs/?state=failed&model=model&by=state")
 
     assert page.context["chips"] == [
@@ -272,9 +264,7 @@ def test_active_filters_are_chips_that_are_removed_one_by_one(
     ]
 
 
-def test_filters_without_a_match_can_be_cleared(
-    alice_client: Client, team: Team, three_runs: dict[str, Run]
-) -> None:
+def test_filters_without_a_match_can_be_cleared(alice_client, team, three_runs):
     page = alice_client.get(f"/{team.slug}/runs/?q=zzz&sort=name").text
 
     assert "empty-state" in page
@@ -282,7 +272,7 @@ def test_filters_without_a_match_can_be_cleared(
 
 
 @pytest.fixture
-def many_runs(team: Team, alice: User) -> None:
+def many_runs(team, alice) -> None:
     dataset, recipe = make_dataset(team), make_recipe(team)
     first = make_run(team, "first", dataset=dataset, recipe=recipe, owner=alice)
     Run.objects.bulk_create(
@@ -302,8 +292,8 @@ def many_runs(team: Team, alice: User) -> None:
 
 
 def test_a_page_of_many_runs_costs_no_more_queries_and_keeps_the_filters(
-    alice_client: Client, team: Team, many_runs: None
-) -> None:
+    alice_client, team, many_runs
+):
     address = f"/{team.slug}/runs/?sort=-last&q=run"
     alice_client.get(address)
 

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_steps
 from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
@@ -12,7 +11,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
-def runs(team: Team, alice: User) -> list[Run]:
+def runs(team, alice) -> list[Run]:
     dataset, recipe = make_dataset(team), make_recipe(team)
     names = ("amber-otter", "brave-lynx", "calm-wren")
     return [
@@ -21,9 +20,7 @@ def runs(team: Team, alice: User) -> list[Run]:
     ]
 
 
-def test_selected_runs_are_compared_in_selection_order(
-    page: Page, runs: list[Run]
-) -> None:
+def test_selected_runs_are_compared_in_selection_order(page, runs):
     page.goto("/alpha/runs/")
     compare = page.get_by_role("button", name="Compare")
     expect(compare).to_be_hidden()
@@ -36,7 +33,7 @@ def test_selected_runs_are_compared_in_selection_order(
     expect(page).to_have_url(f"/alpha/compare?runs={runs[0].pk},{runs[2].pk}")
 
 
-def test_rows_update_live_and_keep_their_selection(page: Page, runs: list[Run]) -> None:
+def test_rows_update_live_and_keep_their_selection(page, runs):
     page.goto("/alpha/runs/")
     page.get_by_label("Select amber-otter").check()
 
@@ -55,9 +52,7 @@ def test_rows_update_live_and_keep_their_selection(page: Page, runs: list[Run]) 
     expect(page.locator(".list-line [data-news]")).to_be_visible()
 
 
-def test_a_filter_applies_at_once_and_leaves_a_short_address(
-    page: Page, runs: list[Run]
-) -> None:
+def test_a_filter_applies_at_once_and_leaves_a_short_address(page, runs):
     page.goto("/alpha/runs/")
 
     page.get_by_text("Filter", exact=True).click()
@@ -69,9 +64,7 @@ def test_a_filter_applies_at_once_and_leaves_a_short_address(
     expect(page).to_have_url("/alpha/runs/?view=")
 
 
-def test_the_panel_of_curves_is_in_the_address_and_points_to_its_row(
-    page: Page, runs: list[Run]
-) -> None:
+def test_the_panel_of_curves_is_in_the_address_and_points_to_its_row(page, runs):
     for run in runs[:2]:
         make_steps(run, {"reward/mean": [0.1, 0.5, 0.7]})
         Run.objects.filter(pk=run.pk).update(last_step=3)
@@ -87,7 +80,7 @@ def test_the_panel_of_curves_is_in_the_address_and_points_to_its_row(
     expect(line).to_have_class("is-pointed")
 
 
-def test_slash_goes_to_the_search(page: Page, runs: list[Run]) -> None:
+def test_slash_goes_to_the_search(page, runs):
     page.goto("/alpha/runs/")
 
     page.keyboard.press("/")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from django.test import Client
-
-from dashboard.accounts.models import Team
 from tests.dashboard.completions.factories import make_run
 
 SCRIPTS = Path("static/js").resolve()
@@ -29,7 +26,7 @@ def imported_by(module: Path) -> set[Path]:
     return found
 
 
-def test_a_page_names_each_of_its_modules(alice_client: Client, team: Team) -> None:
+def test_a_page_names_each_of_its_modules(alice_client, team):
     run = f"/alpha/runs/{make_run(team).id}/"
 
     for address in (run, f"{run}metrics/", f"{run}logs/", "/alpha/runs/"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, queue_run
@@ -15,7 +14,7 @@ REASON = '100% of the scores failed.\n16 times, rule "judge": <b>away</b>'
 
 
 @pytest.fixture(scope="module")
-def paused(shared_team: Team) -> Run:
+def paused(shared_team) -> Run:
     return make_run(shared_team, state="paused", finished_at=None, pause_reason=REASON)
 
 
@@ -39,8 +38,8 @@ def is_offered(html: str, mark: str) -> bool:
 
 
 def test_a_paused_run_shows_the_reason_and_can_be_resumed_or_stopped(
-    alice_client: Client, paused: Run
-) -> None:
+    alice_client, paused
+):
     html = page(alice_client, paused)
 
     assert is_offered(html, "data-run-paused")
@@ -50,7 +49,7 @@ def test_a_paused_run_shows_the_reason_and_can_be_resumed_or_stopped(
     assert ALLOWED in html
 
 
-def test_a_running_run_can_be_paused(alice_client: Client, team: Team) -> None:
+def test_a_running_run_can_be_paused(alice_client, team):
     run = queue_run(team)
     Story(run).start()
 
@@ -65,9 +64,7 @@ def test_a_running_run_can_be_paused(alice_client: Client, team: Team) -> None:
     assert "alice" in run.pause_reason
 
 
-def test_resuming_queues_it_with_the_errors_that_are_allowed(
-    alice_client: Client, paused: Run
-) -> None:
+def test_resuming_queues_it_with_the_errors_that_are_allowed(alice_client, paused):
     address = f"/alpha/runs/{paused.id}/resume"
 
     alice_client.post(address, {"max_error_share": "0.5"})
@@ -81,9 +78,7 @@ def test_resuming_queues_it_with_the_errors_that_are_allowed(
         assert paused.state == RunState.QUEUED, verb
 
 
-def test_an_old_page_does_not_resume_a_later_pause(
-    alice_client: Client, paused: Run
-) -> None:
+def test_an_old_page_does_not_resume_a_later_pause(alice_client, paused):
     """Someone resumed it with another share, and it has paused again since."""
     seen = page(alice_client, paused)
     assert f'name="attempt" value="{paused.attempt}"' in seen
@@ -106,9 +101,7 @@ def test_an_old_page_does_not_resume_a_later_pause(
     assert f'name="attempt" value="{paused.attempt}"' in html
 
 
-def test_a_resume_offers_the_share_that_is_allowed(
-    alice_client: Client, paused: Run
-) -> None:
+def test_a_resume_offers_the_share_that_is_allowed(alice_client, paused):
     assert share_offered(page(alice_client, paused)) == "0.2"
 
     phase = {"name": "a", "num_steps": 100, "changes": {"reward": SHARE}}
@@ -119,7 +112,7 @@ def test_a_resume_offers_the_share_that_is_allowed(
     assert share_offered(page(alice_client, paused)) == ""
 
 
-def test_an_invalid_share_is_refused(alice_client: Client, paused: Run) -> None:
+def test_an_invalid_share_is_refused(alice_client, paused):
     address = f"/alpha/runs/{paused.id}/resume"
 
     for given in ("1.5", "-0.1", "nan", "half"):
@@ -131,14 +124,14 @@ def test_an_invalid_share_is_refused(alice_client: Client, paused: Run) -> None:
     assert paused.state == RunState.PAUSED
 
 
-def test_a_viewer_is_not_offered_to_resume(bob_client: Client, paused: Run) -> None:
+def test_a_viewer_is_not_offered_to_resume(bob_client, paused):
     html = page(bob_client, paused)
 
     assert "16 times" in html
     assert "data-run-resume" not in html
 
 
-def test_the_stream_has_the_pause_reason(alice_client: Client, paused: Run) -> None:
+def test_the_stream_has_the_pause_reason(alice_client, paused):
     address = f"/alpha/runs/{paused.id}/stream.json?after=0"
 
     run = alice_client.get(address).json()["run"]
@@ -147,9 +140,7 @@ def test_the_stream_has_the_pause_reason(alice_client: Client, paused: Run) -> N
     assert run["seconds_left"] is None
 
 
-def test_active_runs_include_paused_runs(
-    alice_client: Client, paused: Run, team: Team
-) -> None:
+def test_active_runs_include_paused_runs(alice_client, paused, team):
     make_run(team, "done")
 
     for state in ("paused", "active"):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.project.errors import UserError
 from dashboard.runs.config.toml import EXAMPLE, read_phases, write_phases
 from dashboard.runs.models import Run
@@ -33,7 +33,7 @@ PHASES = [
 
 
 @pytest.fixture
-def filled(team: Team) -> dict[str, Any]:
+def filled(team) -> dict[str, Any]:
     return {
         "name": "brave-otter",
         "model": "",
@@ -57,7 +57,7 @@ def _post(client: Client, team: Team, form: dict[str, Any]) -> tuple[int, str]:
     return response.status_code, response.text
 
 
-def test_phases_are_read_from_toml_and_json() -> None:
+def test_phases_are_read_from_toml_and_json():
     for text in (
         '[[phases]]\nname = "a"\nnum_steps = 3',
         '[{"name": "a", "num_steps": 3}]',
@@ -77,7 +77,7 @@ WITHOUT_NULL = {
 }
 
 
-def test_phases_are_written_and_read_again() -> None:
+def test_phases_are_written_and_read_again():
     assert "changes" not in write_phases([PHASES[1]])
     assert write_phases([PHASES[1], PHASES[1]]).count("[[phases]]") == 2
     for phases in (PHASES, PHASES[:1], [WITHOUT_NULL], []):
@@ -99,7 +99,7 @@ def test_phases_are_written_and_read_again() -> None:
         ("[[phases]]\nnum_steps = 0x" + "f" * 5_000, "settings.number_too_large"),
     ],
 )
-def test_unstorable_phases_are_refused(text: str, code: str) -> None:
+def test_unstorable_phases_are_refused(text, code):
     with pytest.raises(UserError) as refused:
         read_phases(text)
 
@@ -107,9 +107,7 @@ def test_unstorable_phases_are_refused(text: str, code: str) -> None:
     assert len(str(refused.value).encode()) < 300
 
 
-def test_the_example_launches(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_the_example_launches(alice_client, team, filled):
     form = filled | {"phases": EXAMPLE, "optim.num_steps": "200"}
 
     status, page = _post(alice_client, team, form)
@@ -138,9 +136,7 @@ WRONG = {
 }
 
 
-def test_errors_of_phases_are_shown_at_their_field(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_errors_of_phases_are_shown_at_their_field(alice_client, team, filled):
     for text, named in WRONG.items():
         answer = alice_client.post(
             f"/{team.slug}/runs/new/summary", filled | {"phases": text}
@@ -153,9 +149,7 @@ def test_errors_of_phases_are_shown_at_their_field(
     assert not Run.objects.exists()
 
 
-def test_phases_cannot_make_a_worker_read_or_send_a_file(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_phases_cannot_make_a_worker_read_or_send_a_file(alice_client, team, filled):
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
     sets = phase + 'changes.evaluation.sets = { x = "/etc/passwd" }'
     server = '{ kind = "server", url = "http://x", token_file = "/etc/passwd" }'
@@ -180,9 +174,7 @@ def test_phases_cannot_make_a_worker_read_or_send_a_file(
     assert len(_beside(page, TOKEN)) == 1
 
 
-def test_a_form_setting_has_one_error_for_all_phases(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_form_setting_has_one_error_for_all_phases(alice_client, team, filled):
     form = filled | {
         "phases": '[{"name": "a", "num_steps": 40}, {"name": "b", "num_steps": 60}]',
         "rollout.prompts_per_step": "137",
@@ -198,9 +190,7 @@ def test_a_form_setting_has_one_error_for_all_phases(
     assert _beside(page, "phases") == []
 
 
-def test_a_phase_setting_has_an_error_with_the_phase_name(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_phase_setting_has_an_error_with_the_phase_name(alice_client, team, filled):
     server = 'kind = "server", url = "http://x", token_file = "/etc/passwd"'
     phases = f"""
         [[phases]]
@@ -224,9 +214,7 @@ def test_a_phase_setting_has_an_error_with_the_phase_name(
     assert _beside(page, TOKEN) == []
 
 
-def test_a_setting_changed_by_every_phase_has_no_error(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_setting_changed_by_every_phase_has_no_error(alice_client, team, filled):
     phase = '[[phases]]\nname = "a"\nnum_steps = 100\n'
     form = filled | {
         "phases": phase + "changes.rollout.prompts_per_step = 8",
@@ -238,9 +226,7 @@ def test_a_setting_changed_by_every_phase_has_no_error(
     assert status == 302
 
 
-def test_a_phase_that_reads_the_missing_column_is_named(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_phase_that_reads_the_missing_column_is_named(alice_client, team, filled):
     bare = make_dataset(team, "bare")
     form = filled | {"dataset": bare.pk, "phases": EXAMPLE, "optim.num_steps": "200"}
 
@@ -251,9 +237,7 @@ def test_a_phase_that_reads_the_missing_column_is_named(
     assert _beside(page, "phases") == []
 
 
-def test_completions_from_the_dataset_need_their_column(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_completions_from_the_dataset_need_their_column(alice_client, team, filled):
     bare = make_dataset(team, "bare", source="web")
     form = filled | {
         "dataset": bare.pk,
@@ -270,9 +254,7 @@ def test_completions_from_the_dataset_need_their_column(
     assert "“completion”" in message
 
 
-def test_completions_may_come_from_inside_a_column(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_completions_may_come_from_inside_a_column(alice_client, team, filled):
     nested = make_dataset(team, "nested", source="web")
     nested.mapping = {**nested.mapping, "columns": ["reply"]}
     nested.save()
@@ -292,7 +274,7 @@ def test_completions_may_come_from_inside_a_column(
 
 
 @pytest.fixture
-def parent(team: Team) -> Run:
+def parent(team) -> Run:
     """A run with everything that the form has no field for."""
     config = make_config(
         phases=PHASES,
@@ -314,9 +296,7 @@ def parent(team: Team) -> Run:
     )
 
 
-def test_a_clone_keeps_what_the_form_has_no_field_for(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+def test_a_clone_keeps_what_the_form_has_no_field_for(alice_client, team, parent):
     page = alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text
 
     status, _ = _post(alice_client, team, _fields(page))
@@ -325,18 +305,14 @@ def test_a_clone_keeps_what_the_form_has_no_field_for(
     assert Run.objects.latest("pk").config == parent.config
 
 
-def test_the_clone_form_shows_what_it_keeps(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+def test_the_clone_form_shows_what_it_keeps(alice_client, team, parent):
     page = unescape(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)
 
     assert _fields(page)["step_recipe"] == "start"
     assert re.search(rf"Kept from run #{parent.pk}: <span[^>]*>hard</span>", page)
 
 
-def test_evaluation_files_can_be_removed(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+def test_evaluation_files_can_be_removed(alice_client, team, parent):
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new?clone={parent.pk}").text)
     del fields["keeps_eval_sets"]
 
@@ -346,9 +322,7 @@ def test_evaluation_files_can_be_removed(
     assert Run.objects.latest("pk").config["evaluation"]["sets"] == {}
 
 
-def test_the_config_page_shows_them(
-    alice_client: Client, team: Team, parent: Run
-) -> None:
+def test_the_config_page_shows_them(alice_client, team, parent):
     page = unescape(alice_client.get(f"/{team.slug}/runs/{parent.pk}/config/").text)
 
     assert 'data-phase="warm"' in page
@@ -356,9 +330,7 @@ def test_the_config_page_shows_them(
     assert "step_recipe" in page
 
 
-def test_steps_are_scored_by_a_recipe_of_the_team(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_steps_are_scored_by_a_recipe_of_the_team(alice_client, team, filled):
     steps = make_recipe(team, "steps")
     form = filled | {"advantage.credit": "process", "step_recipe": steps.pk}
 
@@ -372,9 +344,7 @@ def test_steps_are_scored_by_a_recipe_of_the_team(
     assert config["reward"]["step_recipe"]["rules"][0]["kind"] == "numeric_answer"
 
 
-def test_another_teams_recipe_scores_no_steps(
-    alice_client: Client, team: Team, charlie: User, filled: dict[str, Any]
-) -> None:
+def test_another_teams_recipe_scores_no_steps(alice_client, team, charlie, filled):
     theirs = make_recipe(Team.objects.get(slug="other"), "theirs")
 
     status, _ = _post(alice_client, team, filled | {"step_recipe": theirs.pk})

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.runs.charts.downsampling import WIDTH, build_rollups
 from dashboard.runs.charts.series import History, read_history
 from dashboard.runs.models import Rollup, Run, Step
@@ -23,7 +22,7 @@ def read_both(run: Run, **bounds: int) -> tuple[History, History]:
     return rolled, read_history(run, run.metric_names, max_points=30, **bounds)
 
 
-def test_rollups_give_what_the_steps_themselves_give(team: Team) -> None:
+def test_rollups_give_what_the_steps_themselves_give(team):
     run = make_run(team)
     make_history(run, num_steps=3_000, num_metrics=3)
     assert run.rollups.count() == 3_001 // WIDTH
@@ -36,7 +35,7 @@ def test_rollups_give_what_the_steps_themselves_give(team: Team) -> None:
         build_rollups(run.id, first_step=1, last_step=3_000)
 
 
-def test_holes_and_numbers_that_are_not_finite_stay_out_of_rollups(team: Team) -> None:
+def test_holes_and_numbers_that_are_not_finite_stay_out_of_rollups(team):
     run = make_run(team)
     cycle: list[float | None] = [None, float("nan"), 3.0, float("inf"), -2.0, 5.0]
     make_steps(run, {"holey": cycle * 200, "never": [None] * 1_200})
@@ -50,7 +49,7 @@ def test_holes_and_numbers_that_are_not_finite_stay_out_of_rollups(team: Team) -
     assert rolled.curves["never"].steps == []
 
 
-def test_a_metric_that_came_later_is_rolled_up_too(team: Team) -> None:
+def test_a_metric_that_came_later_is_rolled_up_too(team):
     run = make_run(team)
     make_history(run, num_steps=1_000, num_metrics=1)
     Rollup.objects.filter(run=run).delete()
@@ -67,7 +66,7 @@ def test_a_metric_that_came_later_is_rolled_up_too(team: Team) -> None:
     assert rolled.curves["late"].steps[0] == 901
 
 
-def test_ingest_builds_them_as_their_steps_come(team: Team) -> None:
+def test_ingest_builds_them_as_their_steps_come(team):
     story = Story(queue_run(team, num_steps=1_000))
     story.start()
 
@@ -80,9 +79,7 @@ def test_ingest_builds_them_as_their_steps_come(team: Team) -> None:
     assert len(rollup.lows) == len(Run.objects.get(id=story.run.id).metric_names)
 
 
-def test_a_run_from_before_there_were_rollups_gets_the_missing_ones(
-    team: Team,
-) -> None:
+def test_a_run_from_before_there_were_rollups_gets_the_missing_ones(team):
     story = Story(queue_run(team, num_steps=1_000))
     story.start()
     story.take_steps(2 * WIDTH)
@@ -95,7 +92,7 @@ def test_a_run_from_before_there_were_rollups_gets_the_missing_ones(
 
 
 @pytest.fixture
-def resume(team: Team) -> Callable[[Story, int], Claim]:
+def resume(team) -> Callable[[Story, int], Claim]:
     def resume_after(story: Story, step: int) -> Claim:
         Run.objects.filter(id=story.run.id).update(state="queued", lease_until=None)
         claim = claim_run(story.run.id, "worker-2")
@@ -106,9 +103,7 @@ def resume(team: Team) -> Callable[[Story, int], Claim]:
     return resume_after
 
 
-def test_a_resume_deletes_rollups_after_its_checkpoint(
-    team: Team, resume: Callable[[Story, int], Claim]
-) -> None:
+def test_a_resume_deletes_rollups_after_its_checkpoint(team, resume):
     story = Story(queue_run(team, num_steps=1_000))
     story.start()
     story.take_steps(3 * WIDTH)
@@ -127,7 +122,7 @@ def test_a_resume_deletes_rollups_after_its_checkpoint(
 SAMPLED = {"sampling/num_tokens": 300.0, "sampling/num_completions": 32.0}
 
 
-def test_totals_start_at_the_first_step(team: Team) -> None:
+def test_totals_start_at_the_first_step(team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(3, **SAMPLED)
@@ -140,9 +135,7 @@ def test_totals_start_at_the_first_step(team: Team) -> None:
     assert run.summary["last"]["total/tokens"] == 900
 
 
-def test_a_resumed_run_adds_up_from_its_checkpoint(
-    team: Team, resume: Callable[[Story, int], Claim]
-) -> None:
+def test_a_resumed_run_adds_up_from_its_checkpoint(team, resume):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(5, **SAMPLED)
@@ -159,7 +152,7 @@ def test_a_resumed_run_adds_up_from_its_checkpoint(
     ]
 
 
-def test_a_run_whose_beginning_was_not_counted_has_no_totals(team: Team) -> None:
+def test_a_run_whose_beginning_was_not_counted_has_no_totals(team):
     story = Story(queue_run(team))
     story.start()
     story.take_steps(2)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.charts.figures import NO_KL
 from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run, RunEvent, RunState, SettingChange
@@ -31,7 +29,7 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return queue_run(shared_team)
 
 
@@ -41,7 +39,7 @@ def page(client: Client, run: Run, tab: str = "") -> str:
     return response.content.decode()
 
 
-def test_every_tab_names_the_run_and_its_state(alice_client: Client, run: Run) -> None:
+def test_every_tab_names_the_run_and_its_state(alice_client, run):
     for tab in ("", "config/", "checkpoints/"):
         html = page(alice_client, run, tab)
 
@@ -56,9 +54,7 @@ def figures(html: str) -> dict[str, Any]:
     return found
 
 
-def test_each_rule_has_a_line_and_shares_of_groups_add_up_to_all(
-    alice_client: Client, run: Run
-) -> None:
+def test_each_rule_has_a_line_and_shares_of_groups_add_up_to_all(alice_client, run):
     drawn = figures(page(alice_client, run, "metrics/"))
     rules = drawn["reward-rule-mean"]["data"]
 
@@ -80,7 +76,7 @@ def terms(trace: dict[str, Any]) -> list[tuple[str, float]]:
     return [tuple(term) for term in trace["meta"]["terms"]]
 
 
-def test_a_run_without_kl_says_so(alice_client: Client, team: Team) -> None:
+def test_a_run_without_kl_says_so(alice_client, team):
     without = queue_run(team, config=make_config(reference={"kind": "none"}))
     with_kl = queue_run(team, config=make_config(loss={"kl_coef": 0.01}))
 
@@ -90,7 +86,7 @@ def test_a_run_without_kl_says_so(alice_client: Client, team: Team) -> None:
     assert "kl-mean" in figures(page(alice_client, with_kl))
 
 
-def test_numbers_are_shown_without_javascript(alice_client: Client, run: Run) -> None:
+def test_numbers_are_shown_without_javascript(alice_client, run):
     story = Story(run)
     story.start()
     story.take_steps(2, **{"reward/mean": 0.8125})
@@ -101,7 +97,7 @@ def test_numbers_are_shown_without_javascript(alice_client: Client, run: Run) ->
     assert f"<title>2/{run.num_steps} · {run.name} · Cohort</title>" in overview
 
 
-def test_the_system_tab_shows_device_and_engine(alice_client: Client, run: Run) -> None:
+def test_the_system_tab_shows_device_and_engine(alice_client, run):
     assert "data-engine" not in page(alice_client, run, "metrics/")
     bodies = (
         {"device": "cpu", "engine": "built-in decoder"},
@@ -122,17 +118,15 @@ def test_the_system_tab_shows_device_and_engine(alice_client: Client, run: Run) 
 
 
 def test_the_overview_takes_few_queries(
-    alice_client: Client, run: Run, django_assert_max_num_queries: Any
-) -> None:
+    alice_client, run, django_assert_max_num_queries
+):
     # Session, user, membership, run, newest checkpoint, what was made of it, its star,
     # four for its place in the queue, device and engine, memberships.
     with django_assert_max_num_queries(14):
         page(alice_client, run)
 
 
-def test_settings_open_on_what_differs_from_the_defaults(
-    alice_client: Client, team: Team, alice: User
-) -> None:
+def test_settings_open_on_what_differs_from_the_defaults(alice_client, team, alice):
     config = make_config(optim={"learning_rate": 3e-5})
     run = queue_run(team, config=config)
     SettingChange.objects.create(
@@ -179,8 +173,8 @@ MORE_PAGES = ("checkpoints/", "config/", "logs/", "change/", "headline/", "linea
 
 
 def test_settings_of_the_next_release_do_not_keep_a_run_from_being_read(
-    alice_client: Client, team: Team
-) -> None:
+    alice_client, team
+):
     """While an upgrade goes on, or after a rollback."""
     run = queue_run(team, config=make_config(phases=PHASES))
     run.config["quantum"] = {"qubits": 7}
@@ -204,9 +198,7 @@ def test_settings_of_the_next_release_do_not_keep_a_run_from_being_read(
     assert file.status_code == 409
 
 
-def test_phases_are_a_table_of_their_steps_and_settings(
-    alice_client: Client, team: Team
-) -> None:
+def test_phases_are_a_table_of_their_steps_and_settings(alice_client, team):
     config = make_config(phases=PHASES, optim={"num_steps": 100})
     run = queue_run(team, config=config)
 
@@ -227,9 +219,7 @@ def test_phases_are_a_table_of_their_steps_and_settings(
 
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])
-def test_the_downloaded_config_is_the_snapshot(
-    alice_client: Client, team: Team, suffix: str
-) -> None:
+def test_the_downloaded_config_is_the_snapshot(alice_client, team, suffix):
     awkward = {"prompt_template": 'a "quoted"\n{prompt} \\ 😀 \x7f', "rows": "r.jsonl"}
     config = make_config(RULES, data=awkward, optim={"max_grad_norm": None})
     run = make_run(team, config=config)
@@ -240,9 +230,7 @@ def test_the_downloaded_config_is_the_snapshot(
     assert RunConfig.model_validate(tree) == RunConfig.model_validate(config)
 
 
-def test_a_downloaded_file_is_the_run_again_though_toml_has_no_null(
-    tmp_path: Path,
-) -> None:
+def test_a_downloaded_file_is_the_run_again_though_toml_has_no_null(tmp_path):
     unset = {
         "loss": {"dual_clip": None, "kl_target": None, "clip_low": 0.1},
         "optim": {"max_grad_norm": None},
@@ -265,7 +253,7 @@ def test_a_downloaded_file_is_the_run_again_though_toml_has_no_null(
     assert phase.config.loss.kl_target is None
 
 
-def test_checkpoints_show_step_size_and_hash(alice_client: Client, run: Run) -> None:
+def test_checkpoints_show_step_size_and_hash(alice_client, run):
     story = Story(run)
     story.start()
     story.take_steps(1)
@@ -279,8 +267,8 @@ def test_checkpoints_show_step_size_and_hash(alice_client: Client, run: Run) -> 
 
 
 def test_stopping_ends_a_queued_run_and_asks_the_worker_of_a_running_one(
-    alice_client: Client, team: Team, run: Run
-) -> None:
+    alice_client, team, run
+):
     running = queue_run(team)
     Story(running).start()
 
@@ -292,13 +280,11 @@ def test_stopping_ends_a_queued_run_and_asks_the_worker_of_a_running_one(
         assert each.state == state
 
 
-def test_a_viewer_is_not_offered_to_stop(bob_client: Client, run: Run) -> None:
+def test_a_viewer_is_not_offered_to_stop(bob_client, run):
     assert 'data-open-dialog="stop-run"' not in page(bob_client, run)
 
 
-def test_a_failed_run_shows_the_reason_and_links_to_its_logs(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_failed_run_shows_the_reason_and_links_to_its_logs(alice_client, team):
     run = make_run(team, state="failed", fail_reason="no gpt-9")
 
     html = page(alice_client, run)
@@ -307,7 +293,7 @@ def test_a_failed_run_shows_the_reason_and_links_to_its_logs(
     assert f"/alpha/runs/{run.id}/logs/" in html
 
 
-def test_an_invalid_curve_request_is_refused(alice_client: Client, run: Run) -> None:
+def test_an_invalid_curve_request_is_refused(alice_client, run):
     for query in (
         "",
         "metrics=",
@@ -320,7 +306,7 @@ def test_an_invalid_curve_request_is_refused(alice_client: Client, run: Run) -> 
         assert response.json()["error"]
 
 
-def test_curves_are_served_for_a_range_of_steps(alice_client: Client, run: Run) -> None:
+def test_curves_are_served_for_a_range_of_steps(alice_client, run):
     story = Story(run)
     story.start()
     story.take_steps(6)

@@ -7,7 +7,6 @@ from typing import Any
 from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunEvent
 from tests.dashboard.completions.factories import make_run
 
@@ -36,7 +35,7 @@ def pages(client: Client, run: Run) -> list[str]:
     ]
 
 
-def test_the_level_is_on_its_pages(team: Team, alice_client: Client) -> None:
+def test_the_level_is_on_its_pages(team, alice_client):
     run = make_run(team, rules=CODE)
     tell(run, "run_started", step=0, level="A", seq=1)
     tell(run, "run_resumed", step=7, level="A", seq=2)
@@ -46,9 +45,7 @@ def test_the_level_is_on_its_pages(team: Team, alice_client: Client) -> None:
         assert "from step" not in html
 
 
-def test_a_resume_on_another_machine_shows_both_levels(
-    team: Team, alice_client: Client
-) -> None:
+def test_a_resume_on_another_machine_shows_both_levels(team, alice_client):
     run = make_run(team, rules=CODE)
     tell(run, "run_started", step=0, level="A", seq=1)
     tell(run, "run_resumed", step=20, level="B", seq=2)
@@ -59,8 +56,8 @@ def test_a_resume_on_another_machine_shows_both_levels(
 
 
 def test_the_level_is_unknown_before_the_start_and_hidden_without_code(
-    team: Team, alice_client: Client
-) -> None:
+    team, alice_client
+):
     overview, config = pages(alice_client, make_run(team, rules=CODE))
     of_none = pages(alice_client, make_run(team))
 

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import (
     find_unused,
     recipe_facts,
@@ -87,14 +85,14 @@ IS_READ: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-def test_unused_settings_are_found() -> None:
+def test_unused_settings_are_found():
     read = [one for one in IS_UNUSED if one[0] not in find_unused(DEFAULTS | one[1])]
     unused = [one for one in IS_READ if one[0] in find_unused(DEFAULTS | one[1])]
 
     assert (read, unused) == ([], [])
 
 
-def test_a_reference_moves_where_there_is_one() -> None:
+def test_a_reference_moves_where_there_is_one():
     kinds, credits = ("auto", "frozen"), ("outcome", "indicator", "preference")
     for kind, kl_coef, credit in product(kinds, (0.0, 0.1), credits):
         config = RunConfig.model_validate(
@@ -127,7 +125,7 @@ JOINED: list[tuple[dict[str, Any], dict[str, str], bool]] = [
 ]
 
 
-def test_the_recipe_decides_whether_combine_is_unused() -> None:
+def test_the_recipe_decides_whether_combine_is_unused():
     for recipe, texts, is_unused in JOINED:
         spec = Recipe.model_validate(recipe).model_dump(mode="json")
 
@@ -137,7 +135,7 @@ def test_the_recipe_decides_whether_combine_is_unused() -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
-def test_combine_has_no_effect_for_a_single_rule_of_weight_1(weight: float) -> None:
+def test_combine_has_no_effect_for_a_single_rule_of_weight_1(weight):
     recipe = {"rules": [ONE | {"weight": weight}]}
     rewards = np.array([[1.0, 0.0, math.nan, 0.5]])
     config = AdvantageConfig()
@@ -151,9 +149,7 @@ def test_combine_has_no_effect_for_a_single_rule_of_weight_1(weight: float) -> N
     )
 
 
-def test_the_form_uses_the_facts_of_the_chosen_reward(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_form_uses_the_facts_of_the_chosen_reward(alice_client, team):
     spec = {"rules": [ONE, OTHER], "combine": "normalize_then_sum"}
     joined = make_recipe(team, "joined", spec)
     make_recipe(team, "plain", {"rules": [ONE, OTHER]})
@@ -177,9 +173,7 @@ def _mark(page: str, path: str) -> str:
     return "" if found[1] else found[2]
 
 
-def test_the_form_shows_why_a_setting_is_unused(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_form_shows_why_a_setting_is_unused(alice_client, team):
     page = unescape(alice_client.get(f"/{team.slug}/runs/new").text)
 
     assert (
@@ -191,7 +185,7 @@ def test_the_form_shows_why_a_setting_is_unused(
     assert json.loads(found[1]) == unused_table()
 
 
-def test_with_phases_no_setting_is_unused(alice_client: Client, team: Team) -> None:
+def test_with_phases_no_setting_is_unused(alice_client, team):
     form = {"phases": '[[phases]]\nname = "a"\nnum_steps = 100'}
 
     page = unescape(alice_client.post(f"/{team.slug}/runs/new", form).text)

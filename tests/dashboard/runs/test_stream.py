@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queue.hosts import Needs, describe_lack
 from dashboard.runs.queue.messages import describe_position
@@ -18,7 +17,7 @@ from tests.dashboard.runs.stories import Story, queue_run
 
 
 @pytest.fixture
-def story(team: Team) -> Story:
+def story(team) -> Story:
     story = Story(queue_run(team))
     story.start()
     story.score_group()
@@ -34,15 +33,13 @@ def ask(client: Client, run: Run, **query: Any) -> dict[str, Any]:
     return frame
 
 
-def test_repeated_requests_return_the_same(alice_client: Client, story: Story) -> None:
+def test_repeated_requests_return_the_same(alice_client, story):
     first = ask(alice_client, story.run, after=3, attempt=1)
 
     assert ask(alice_client, story.run, after=3, attempt=1) == first
 
 
-def test_consecutive_batches_equal_the_whole(
-    alice_client: Client, story: Story
-) -> None:
+def test_consecutive_batches_equal_the_whole(alice_client, story):
     head = ask(alice_client, story.run)["seq"]
 
     steps = []
@@ -55,18 +52,14 @@ def test_consecutive_batches_equal_the_whole(
     assert all(later in (earlier, earlier[1:]) for earlier, later in pairwise(steps))
 
 
-def test_groups_and_their_completions_are_not_pushed(
-    alice_client: Client, story: Story
-) -> None:
+def test_groups_and_their_completions_are_not_pushed(alice_client, story):
     frame = ask(alice_client, story.run)
 
     assert [event["type"] for event in frame["events"]] == ["run_started"]
     assert "completion 0" not in str(frame)
 
 
-def test_a_snapshot_has_curves_evaluations_and_state(
-    alice_client: Client, story: Story
-) -> None:
+def test_a_snapshot_has_curves_evaluations_and_state(alice_client, story):
     frame = ask(alice_client, story.run)
 
     assert frame["type"] == "snapshot"
@@ -76,9 +69,7 @@ def test_a_snapshot_has_curves_evaluations_and_state(
     assert frame["evaluations"][0]["step"] == 3
 
 
-def test_a_page_that_names_no_attempt_is_judged_by_what_it_had(
-    alice_client: Client, story: Story
-) -> None:
+def test_a_page_that_names_no_attempt_is_judged_by_what_it_had(alice_client, story):
     assert ask(alice_client, story.run, after=4)["type"] == "batch"
 
     Run.objects.filter(id=story.run.id).update(attempt=2)
@@ -86,7 +77,7 @@ def test_a_page_that_names_no_attempt_is_judged_by_what_it_had(
     assert ask(alice_client, story.run, after=4)["type"] == "snapshot"
 
 
-def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> None:
+def test_nothing_new_is_an_empty_batch(alice_client, story):
     head = ask(alice_client, story.run)["seq"]
 
     frame = ask(alice_client, story.run, after=head, attempt=1)
@@ -94,9 +85,7 @@ def test_nothing_new_is_an_empty_batch(alice_client: Client, story: Story) -> No
     assert (frame["type"], frame["steps"], frame["seq"]) == ("batch", [], head)
 
 
-def test_a_position_that_is_not_a_number_is_refused(
-    alice_client: Client, story: Story
-) -> None:
+def test_a_position_that_is_not_a_number_is_refused(alice_client, story):
     for name, text in (("after", "x"), ("after", "-1"), ("attempt", "1e3")):
         address = f"/alpha/runs/{story.run.id}/stream.json"
         response = alice_client.get(address, {name: text})
@@ -106,8 +95,8 @@ def test_a_position_that_is_not_a_number_is_refused(
 
 
 def test_a_batch_takes_few_queries_at_any_size(
-    alice_client: Client, story: Story, django_assert_num_queries: Any
-) -> None:
+    alice_client, story, django_assert_num_queries
+):
     story.take_steps(20)
 
     # Session, user, membership, run; then steps, evaluations, events.
@@ -115,7 +104,7 @@ def test_a_batch_takes_few_queries_at_any_size(
         ask(alice_client, story.run, after=2, attempt=1)
 
 
-def test_a_queued_run_shows_its_position(alice_client: Client, team: Team) -> None:
+def test_a_queued_run_shows_its_position(alice_client, team):
     run = queue_run(team)
     without = ask(alice_client, run)["run"]["notice"]
     register("training@here", num_slots=1)
@@ -130,8 +119,8 @@ def test_a_queued_run_shows_its_position(alice_client: Client, team: Team) -> No
 
 
 def test_time_left_is_shown_till_the_end_and_one_slow_step_hardly_moves_it(
-    alice_client: Client, story: Story
-) -> None:
+    alice_client, story
+):
     story.take_steps(19, **{"time/step": 1.0})
     story.take_steps(1, **{"time/step": 21.0})
 

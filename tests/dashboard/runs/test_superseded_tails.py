@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.live.messages import Position
 from dashboard.runs.charts import series as tails
 from dashboard.runs.charts.series import MAX_TAILS, read_tails
@@ -27,7 +25,7 @@ def resume(story: Story, step: int) -> None:
 
 
 @pytest.fixture
-def story(team: Team) -> Story:
+def story(team) -> Story:
     story = Story(queue_run(team, num_steps=1_000))
     story.start()
     return story
@@ -39,13 +37,13 @@ def snapshot(story: Story) -> dict[str, Any]:
     return curves
 
 
-def test_a_run_without_a_resume_has_no_superseded_tail(story: Story) -> None:
+def test_a_run_without_a_resume_has_no_superseded_tail(story):
     story.take_steps(3)
 
     assert snapshot(story)["tails"] == []
 
 
-def test_a_tail_starts_at_the_resumed_step(story: Story) -> None:
+def test_a_tail_starts_at_the_resumed_step(story):
     story.take_steps(5, **{"reward/mean": 0.25})
     story.evaluate(**{"eval/heldout/mean": 0.75})
     resume(story, 3)
@@ -61,7 +59,7 @@ def test_a_tail_starts_at_the_resumed_step(story: Story) -> None:
     assert curves["names"]["reward/mean"]["values"] == [0.25, 0.25, 0.25, 0.5]
 
 
-def test_the_newest_tails_are_shown_when_there_are_many(story: Story) -> None:
+def test_the_newest_tails_are_shown_when_there_are_many(story):
     for _ in range(MAX_TAILS + 2):
         story.take_steps(2)
         resume(story, story.step - 1)
@@ -73,9 +71,7 @@ def test_the_newest_tails_are_shown_when_there_are_many(story: Story) -> None:
     assert [tail.attempt for tail in tails] == [newest, newest - 1, newest - 2]
 
 
-def test_a_long_tail_is_downsampled(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_tail_is_downsampled(story, monkeypatch):
     monkeypatch.setattr(tails, "MAX_SUPERSEDED_POINTS", 40)
     story.take_steps(80)
     resume(story, 5)
@@ -86,7 +82,7 @@ def test_a_long_tail_is_downsampled(
     assert tail.clock.steps[-1] == 80
 
 
-def test_a_single_metric_has_its_tail(alice_client: Client, story: Story) -> None:
+def test_a_single_metric_has_its_tail(alice_client, story):
     story.take_steps(5)
     resume(story, 3)
     place = f"/alpha/runs/{story.run.id}/curves.json?metrics=ratio/max"

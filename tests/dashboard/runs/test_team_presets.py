@@ -14,7 +14,7 @@ from tests.dashboard.runs.test_clone import _fields
 
 
 @pytest.fixture
-def filled(alice_client: Client, team: Team) -> dict[str, Any]:
+def filled(alice_client, team) -> dict[str, Any]:
     make_dataset(team)
     make_recipe(team)
     fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
@@ -25,9 +25,7 @@ def _save(client: Client, team: Team, fields: dict[str, Any]) -> Any:
     return client.post(f"/{team.slug}/runs/new/presets", fields)
 
 
-def test_a_preset_is_saved_and_fills_a_form(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_preset_is_saved_and_fills_a_form(alice_client, team, filled):
     phases = '[[phases]]\nname = "a"\nnum_steps = 100\n'
     changed = filled | {"rollout.group_size": "6", "optim.num_steps": "100"}
 
@@ -43,9 +41,7 @@ def test_a_preset_is_saved_and_fills_a_form(
     assert 'name = "a"' in fields["phases"]
 
 
-def test_a_preset_has_model_and_reward_only_if_selected(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_preset_has_model_and_reward_only_if_selected(alice_client, team, filled):
     other = make_recipe(team, "other")
     both = {"keeps_model": "on", "keeps_recipe": "on", "recipe": str(other.pk)}
     _save(alice_client, team, filled)
@@ -64,8 +60,8 @@ def test_a_preset_has_model_and_reward_only_if_selected(
 
 
 def test_a_preset_is_overwritten_only_if_selected_and_audited(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+    alice_client, team, filled
+):
     _save(alice_client, team, filled)
     changed = filled | {"seed": "7"}
 
@@ -80,8 +76,8 @@ def test_a_preset_is_overwritten_only_if_selected_and_audited(
 
 
 def test_a_preset_changed_by_another_user_shows_both_versions(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+    alice_client, team, filled
+):
     _save(alice_client, team, filled)
     pk = TeamPreset.objects.get().pk
     page = alice_client.get(f"/{team.slug}/runs/new?preset=team:{pk}").text
@@ -102,9 +98,7 @@ def test_a_preset_changed_by_another_user_shows_both_versions(
     assert TeamPreset.objects.get().config["seed"] == 8
 
 
-def test_a_preset_chosen_on_the_open_form_is_replaced(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_preset_chosen_on_the_open_form_is_replaced(alice_client, team, filled):
     for name, seed in (("other", "0"), ("small", "1")):
         _save(alice_client, team, filled | {"preset_name": name, "seed": seed})
     other, small = TeamPreset.objects.order_by("pk")
@@ -123,9 +117,7 @@ def test_a_preset_chosen_on_the_open_form_is_replaced(
     assert small.config["seed"] == 2
 
 
-def test_invalid_settings_are_not_saved_as_a_preset(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_invalid_settings_are_not_saved_as_a_preset(alice_client, team, filled):
     answer = _save(alice_client, team, filled | {"optim.num_steps": "many"})
 
     assert answer.status_code == 422
@@ -133,17 +125,13 @@ def test_invalid_settings_are_not_saved_as_a_preset(
     assert not TeamPreset.objects.exists()
 
 
-def test_a_preset_needs_a_name_of_one_line(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_preset_needs_a_name_of_one_line(alice_client, team, filled):
     for name in ("", "x" * 61, "a\nb"):
         answer = _save(alice_client, team, filled | {"preset_name": name})
         assert answer.status_code == 422, name
 
 
-def test_a_preset_is_renamed_and_deleted(
-    alice_client: Client, team: Team, filled: dict[str, Any]
-) -> None:
+def test_a_preset_is_renamed_and_deleted(alice_client, team, filled):
     _save(alice_client, team, filled)
     preset = TeamPreset.objects.get()
     url = f"/{team.slug}/runs/presets/{preset.pk}"
@@ -162,7 +150,7 @@ def test_a_preset_is_renamed_and_deleted(
     ]
 
 
-def test_a_preset_of_another_team_is_404(alice_client: Client, team: Team) -> None:
+def test_a_preset_of_another_team_is_404(alice_client, team):
     others = Team.objects.create(slug="beta", name="Beta")
     preset = TeamPreset.objects.create(team=others, name="theirs", config={})
 

@@ -14,14 +14,14 @@ def verdict(**changes: Any) -> Verdict:
     return found
 
 
-def test_a_run_with_signal_can_learn() -> None:
+def test_a_run_with_signal_can_learn():
     found = verdict()
 
     assert found.answer == "can"
     assert "80% of groups" in found.sentence
 
 
-def test_without_mixed_groups_a_run_cannot_learn() -> None:
+def test_without_mixed_groups_a_run_cannot_learn():
     found = verdict(
         **{"signal/share": 0.0, "signal/high": 0.11, "pass@1": 0.0, "pass@8": 0.0}
     )
@@ -32,7 +32,7 @@ def test_without_mixed_groups_a_run_cannot_learn() -> None:
     assert found.remedies
 
 
-def test_reasons_lower_the_verdict() -> None:
+def test_reasons_lower_the_verdict():
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"signal/share": 0.02}, "hardly", "2% of groups"),
         ({"pass@1": 0.97, "signal/share": 0.2}, "hardly", "97%"),
@@ -49,6 +49,6 @@ def test_reasons_lower_the_verdict() -> None:
         assert (found.answer, reason in found.sentence) == (answer, True), changes
 
 
-def test_without_metrics_no_verdict_is_given() -> None:
+def test_without_metrics_no_verdict_is_given():
     assert give_verdict({}, group_size=8, max_new_tokens=96) is None
     assert give_verdict({"num_prompts": 0}, group_size=8, max_new_tokens=96) is None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,14 +7,13 @@ import pytest
 # Models are imported when a fixture runs: this file is read before Django is set up.
 if TYPE_CHECKING:
     from dashboard.runs.models import Run
-    from tests.dashboard.supervision.factories import Launcher
 
 
 @pytest.fixture(autouse=True)
-def own_folder(data_folder: Path) -> None:
+def own_folder(data_folder) -> None:
     """Each test has its own COHORT_DATA."""
 
 
 @pytest.fixture
-def run(launch: Launcher) -> Run:
+def run(launch) -> Run:
     return launch()

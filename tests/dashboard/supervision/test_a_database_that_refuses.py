@@ -11,9 +11,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import User
 from dashboard.datasets import limits
 from dashboard.runs.control import request_pause, request_stop
 from dashboard.runs.models import Run, RunState
@@ -27,7 +25,7 @@ TIMING = replace(FAST, renew_seconds=0.05, release_patience_seconds=0.2)
 
 
 @pytest.fixture(autouse=True)
-def brief_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def brief_waits(monkeypatch) -> None:
     """As in every worker, where it is 3 s."""
     monkeypatch.setitem(
         connection.settings_dict, "OPTIONS", {"options": "-c lock_timeout=100ms"}
@@ -65,8 +63,8 @@ def wait_until(check: Callable[[], bool]) -> Iterator[None]:
 
 
 def test_lines_of_a_run_wait_in_its_log_until_the_disk_has_space(
-    run: Run, monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> None:
+    run, monkeypatch, settings
+):
     settings.DATABASE_IS_EMBEDDED = True
     monkeypatch.setattr(limits, "RESERVED_BYTES", 2**60)
     stored: list[int] = []
@@ -83,9 +81,7 @@ def test_lines_of_a_run_wait_in_its_log_until_the_disk_has_space(
     assert run.steps.count() == 3
 
 
-def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
-    run: Run, alice: User
-) -> None:
+def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(run, alice):
     claim = claim_run(run.id, "worker-1")
     assert claim
 
@@ -121,9 +117,7 @@ def test_a_log_that_cannot_be_stored_keeps_no_lease_and_no_request_waiting(
     ("ask", "state"),
     [(request_stop, RunState.STOPPED), (request_pause, RunState.PAUSED)],
 )
-def test_a_waiting_preparation_follows_requests(
-    run: Run, alice: User, ask: Callable[..., bool], state: RunState
-) -> None:
+def test_a_waiting_preparation_follows_requests(run, alice, ask, state):
     claim = claim_run(run.id, "worker-1")
     assert claim
     ask(run=run, user=alice)
@@ -138,7 +132,7 @@ def test_a_waiting_preparation_follows_requests(
     assert "Started the trainer" not in journal_of(run)
 
 
-def test_a_preparation_that_waits_ends_with_its_worker(run: Run) -> None:
+def test_a_preparation_that_waits_ends_with_its_worker(run):
     claim = claim_run(run.id, "worker-1")
     assert claim
 
@@ -155,7 +149,7 @@ def test_a_preparation_that_waits_ends_with_its_worker(run: Run) -> None:
     assert "lease" in journal_of(run)
 
 
-def test_a_waiting_preparation_keeps_its_run_and_continues(run: Run) -> None:
+def test_a_waiting_preparation_keeps_its_run_and_continues(run):
     claim = claim_run(run.id, "worker-1")
     assert claim
     Run.objects.filter(id=run.id).update(lease_until=Now())

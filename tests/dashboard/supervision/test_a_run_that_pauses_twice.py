@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.runs.control import request_pause, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.supervisor import Timing, supervise
-from tests.dashboard.supervision.factories import ROWS, Launcher
+from tests.dashboard.supervision.factories import ROWS
 from tests.dashboard.supervision.test_supervising_a_run import after_steps
 from tests.faults.tiny import ROOT, config_tree, read_log, save_model, series, untimed
 from tests.trainer.rewards.judge_server import Judging, judge_server
@@ -28,7 +27,7 @@ NUM_STEPS = 40
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
+def judge(monkeypatch) -> Any:
     with judge_server() as server:
         monkeypatch.setenv("COHORT_JUDGE_HOSTS", server.url.split("/")[2])
         server.reply = by_length
@@ -66,9 +65,7 @@ def live(run: Run, act: Callable[[], bool] = lambda: False) -> Run:
     return Run.objects.get(id=run.id)
 
 
-def test_the_run_ends_as_if_it_had_never_paused(
-    launch: Launcher, alice: User, judge: Judging, tmp_path: Path
-) -> None:
+def test_the_run_ends_as_if_it_had_never_paused(launch, alice, judge, tmp_path):
     save_model(tmp_path / "model")
     tree = tree_of(tmp_path / "model", judge)
     expected = undisturbed(tmp_path / "undisturbed", tree)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
 from dashboard.alerts.firing import NO_STEP, alert_of_silence
 from dashboard.alerts.models import Alert, AlertState
 from dashboard.alerts.queries import list_rules
@@ -51,9 +48,7 @@ def fall_silent(run: Run, seconds: float, *, pace: float = 10.0) -> Run:
         (100.0, 545, "no step for 9 min"),
     ],
 )
-def test_after_five_steps_and_a_minute_no_time_is_promised(
-    run: Run, pace: float, seconds: float, silence: str
-) -> None:
+def test_after_five_steps_and_a_minute_no_time_is_promised(run, pace, seconds, silence):
     progress = describe_progress(fall_silent(run, seconds, pace=pace))
 
     assert progress.silence == silence
@@ -62,14 +57,14 @@ def test_after_five_steps_and_a_minute_no_time_is_promised(
 
 
 @pytest.mark.parametrize("state", ["starting", "pausing", "paused", "queued", "failed"])
-def test_only_a_running_run_is_silent(run: Run, state: str) -> None:
+def test_only_a_running_run_is_silent(run, state):
     silent = fall_silent(run, 3_600)
     silent.state = state
 
     assert describe_progress(silent).silence == ""
 
 
-def test_page_list_and_compute_tell_of_it(run: Run, alice_client: Client) -> None:
+def test_page_list_and_compute_tell_of_it(run, alice_client):
     register("training@gpu-1", num_slots=1)
     fall_silent(run, 6.5 * 3_600)
     Run.objects.filter(pk=run.pk).update(worker="training@gpu-1")
@@ -87,9 +82,7 @@ def test_page_list_and_compute_tell_of_it(run: Run, alice_client: Client) -> Non
     assert "data-silence>no step for 6 h<" in compute
 
 
-def test_list_and_page_agree_on_a_run_that_was_just_resumed(
-    run: Run, alice_client: Client
-) -> None:
+def test_list_and_page_agree_on_a_run_that_was_just_resumed(run, alice_client):
     """Its summary has the last step alone."""
     silent = fall_silent(run, 65)
     summary = {"last": {"time/step": 10.0}, "best": {}}
@@ -101,9 +94,7 @@ def test_list_and_page_agree_on_a_run_that_was_just_resumed(
     assert listed.silence == describe_progress(Run.objects.get(pk=run.pk)).silence
 
 
-def test_a_pulse_is_a_sign_of_progress(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pulse_is_a_sign_of_progress(run, tmp_path, monkeypatch):
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: clock.now))
     pulse = tmp_path / "pulse"
@@ -126,7 +117,7 @@ def test_a_pulse_is_a_sign_of_progress(
     assert silence_after(1, pulses=True) == ""
 
 
-def test_an_alert_fires_once_and_ends_with_the_next_pulse(run: Run, team: Team) -> None:
+def test_an_alert_fires_once_and_ends_with_the_next_pulse(run, team):
     def alerts() -> list[tuple[str, str, int]]:
         found = Alert.objects.filter(run=run).order_by("pk")
         return list(found.values_list("code", "state", "step"))
@@ -156,7 +147,7 @@ def test_an_alert_fires_once_and_ends_with_the_next_pulse(run: Run, team: Team) 
     assert Run.objects.get(pk=run.pk).seq == before, "no page is woken for nothing"
 
 
-def test_an_external_run_is_silent_without_its_events(team: Team, alice: User) -> None:
+def test_an_external_run_is_silent_without_its_events(team, alice):
     run = open_run(OPENING, team=team, user=alice)[0]
     send(run, LogBuilder().stepped(1))
     run.refresh_from_db()
@@ -173,9 +164,7 @@ def test_an_external_run_is_silent_without_its_events(team: Team, alice: User) -
     assert not Alert.objects.exists()  # its evaluations send no pulse
 
 
-def test_a_lost_external_run_names_its_last_contact(
-    team: Team, alice: User, alice_client: Client
-) -> None:
+def test_a_lost_external_run_names_its_last_contact(team, alice, alice_client):
     from dashboard.supervision import lease
 
     run = open_run(OPENING, team=team, user=alice)[0]

@@ -258,5 +258,5 @@ def quiet() -> settings:
     )
 
 
-def test_history_stays_one_whatever_happens(launch: Launcher, quiet: settings) -> None:
+def test_history_stays_one_whatever_happens(launch, quiet):
     run_state_machine_as_test(course_of_events(launch), settings=quiet)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dashboard.completions.models import CompletionBlock
 from dashboard.completions.search import indexing
 from dashboard.completions.search.blocks import read_blocks
@@ -37,9 +35,7 @@ def found(run: Run) -> dict[int, int]:
     }
 
 
-def test_a_resume_deletes_the_blocks_past_its_checkpoint(
-    run: Run, claim: Claim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_deletes_the_blocks_past_its_checkpoint(run, claim, monkeypatch):
     monkeypatch.setattr(indexing, "FEWEST", 1)
     monkeypatch.setattr(indexing, "MOST", 1)  # a block a step
     directory = run_directory(run.id)
@@ -63,7 +59,7 @@ def test_a_resume_deletes_the_blocks_past_its_checkpoint(
     assert fresh == found(run) == {1: of_a_step, 2: 2 * of_a_step}
 
 
-def test_a_step_in_progress_is_found_before_it_is_over(run: Run, claim: Claim) -> None:
+def test_a_step_in_progress_is_found_before_it_is_over(run, claim):
     log = LogBuilder().started().stepped(1)
 
     ingest(claim, log.events[:-1])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from django.db.models.functions import Now
 
-from dashboard.accounts.models import AuditEntry, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.runs.changes import extend_run
 from dashboard.runs.control import cancel_run, request_stop
 from dashboard.runs.models import Run, RunState
@@ -19,7 +19,7 @@ from tests.dashboard.supervision.test_forking_a_run import keep
 from tests.dashboard.supervision.test_supervising_a_run import FAST, after_steps, live
 
 
-def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -> None:
+def test_a_trainer_that_heeds_nothing_is_killed_at_once(run, alice):
     begun: list[float] = []
 
     def act() -> None:
@@ -38,7 +38,7 @@ def test_a_trainer_that_heeds_nothing_is_killed_at_once(run: Run, alice: User) -
     assert AuditEntry.objects.get(verb="run.cancelled").detail["was"] == "running"
 
 
-def test_a_stopping_run_can_be_cancelled(run: Run, alice: User) -> None:
+def test_a_stopping_run_can_be_cancelled(run, alice):
     def act() -> None:
         request_stop(run=run, user=alice)
         assert cancel_run(run=run, user=alice)
@@ -48,7 +48,7 @@ def test_a_stopping_run_can_be_cancelled(run: Run, alice: User) -> None:
     assert ended.state == RunState.STOPPED
 
 
-def test_the_lost_steps_are_reported(run: Run, alice: User) -> None:
+def test_the_lost_steps_are_reported(run, alice):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     ingest(claim, LogBuilder().started().stepped(1).stepped(2).stepped(3).events)
@@ -62,7 +62,7 @@ def test_the_lost_steps_are_reported(run: Run, alice: User) -> None:
     assert run.steps.filter(superseded_by=None).count() == 3
 
 
-def test_a_queued_run_is_cancelled(run: Run, alice: User) -> None:
+def test_a_queued_run_is_cancelled(run, alice):
     assert cancel_run(run=run, user=alice)
 
     run.refresh_from_db()
@@ -71,9 +71,7 @@ def test_a_queued_run_is_cancelled(run: Run, alice: User) -> None:
     assert not cancel_run(run=run, user=alice)
 
 
-def test_a_run_without_worker_is_cancelled_and_not_requeued(
-    run: Run, alice: User
-) -> None:
+def test_a_run_without_worker_is_cancelled_and_not_requeued(run, alice):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
 
@@ -87,9 +85,7 @@ def test_a_run_without_worker_is_cancelled_and_not_requeued(
         renew(claim)
 
 
-def test_a_cancelled_run_is_taken_up_at_its_last_checkpoint(
-    run: Run, alice: User
-) -> None:
+def test_a_cancelled_run_is_taken_up_at_its_last_checkpoint(run, alice):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     ingest(claim, LogBuilder().started().stepped(1).stepped(2).events)

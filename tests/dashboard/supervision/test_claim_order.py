@@ -7,7 +7,7 @@ import threading
 import pytest
 from django.db import connection
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queue.changes import hold_run, release_run, set_priority
 from dashboard.runs.queue.hosts import Host
@@ -25,7 +25,7 @@ def claims(host: Host = HOST) -> list[str]:
     return taken
 
 
-def test_priority_goes_before_age(launch: Launcher, alice: User) -> None:
+def test_priority_goes_before_age(launch, alice):
     low, _, high = (launch(name=name) for name in ("low", "normal", "high"))
     set_priority(run=low, user=alice, priority=Priority.LOW)
     set_priority(run=high, user=alice, priority=Priority.HIGH)
@@ -33,9 +33,7 @@ def test_priority_goes_before_age(launch: Launcher, alice: User) -> None:
     assert claims() == ["high", "normal", "low"]
 
 
-def test_a_run_on_hold_is_left_until_it_is_released(
-    launch: Launcher, alice: User
-) -> None:
+def test_a_run_on_hold_is_left_until_it_is_released(launch, alice):
     held, _ = launch(name="held"), launch(name="other")
     hold_run(run=held, user=alice)
 
@@ -47,7 +45,7 @@ def test_a_run_on_hold_is_left_until_it_is_released(
     assert claims() == ["held"]
 
 
-def test_teams_take_turns(launch: Launcher, alice: User) -> None:
+def test_teams_take_turns(launch, alice):
     for name in ("a1", "a2", "a3"):
         launch(name=name)
     other = Team.objects.create(slug="beta", name="Beta")
@@ -58,7 +56,7 @@ def test_teams_take_turns(launch: Launcher, alice: User) -> None:
     assert claims() == ["a1", "b1", "a2", "b2", "a3"]
 
 
-def test_a_worker_skips_runs_that_need_more_gpus(launch: Launcher) -> None:
+def test_a_worker_skips_runs_that_need_more_gpus(launch):
     big = {"model": {"path": "/nowhere", "device": "cuda"}}
     launch(name="big", **big)
     launch(name="small")
@@ -68,7 +66,7 @@ def test_a_worker_skips_runs_that_need_more_gpus(launch: Launcher) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_workers_racing_share_the_runs_and_none_twice(launch: Launcher) -> None:
+def test_two_workers_racing_share_the_runs_and_none_twice(launch):
     names = [f"run-{number}" for number in range(6)]
     for name in names:
         launch(name=name)

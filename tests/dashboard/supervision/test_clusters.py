@@ -16,9 +16,8 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.project.environment import read_environment
 from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
@@ -32,7 +31,6 @@ from dashboard.supervision.clusters import (
 )
 from dashboard.supervision.models import Cluster, TeamCluster
 from dashboard.supervision.process import TrainerProcess
-from tests.dashboard.supervision.factories import Launcher
 
 pytestmark = pytest.mark.django_db
 A, B = "ray-a:6379", "ray-b:6379"
@@ -49,7 +47,7 @@ NODE = {
 
 
 @pytest.fixture(autouse=True)
-def addresses(settings: Settings) -> None:
+def addresses(settings) -> None:
     settings.COHORT_RAY_ADDRESS = A
     settings.COHORT_RAY_TEAM_ADDRESSES = (B,)
 
@@ -96,9 +94,7 @@ def finish(reader: ClusterReader | StorageCleaner) -> None:
         reader.tick()
 
 
-def test_a_worker_stores_what_its_subprocess_reads(
-    monkeypatch: pytest.MonkeyPatch, team: Team
-) -> None:
+def test_a_worker_stores_what_its_subprocess_reads(monkeypatch, team):
     printed = json.dumps({"address": A, **facts(NODE), "later": 1})
     reader = read_with(monkeypatch, f"import sys; print({printed!r})")
 
@@ -122,9 +118,7 @@ def test_a_worker_stores_what_its_subprocess_reads(
         "print('{\"nodes\": [3]}')",
     ],
 )
-def test_a_reading_that_fails_leaves_a_reason(
-    code: str, monkeypatch: pytest.MonkeyPatch, team: Team
-) -> None:
+def test_a_reading_that_fails_leaves_a_reason(code, monkeypatch, team):
     finish(read_with(monkeypatch, code))
 
     cluster = known_cluster(team)
@@ -132,9 +126,7 @@ def test_a_reading_that_fails_leaves_a_reason(
     assert (bool(cluster.problem), cluster.nodes) == (True, ())
 
 
-def test_a_reading_that_hangs_is_killed_and_never_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reading_that_hangs_is_killed_and_never_waited_for(monkeypatch):
     reader = read_with(monkeypatch, "import time; time.sleep(600)")
     reader.tick()
     assert reader._command is not None
@@ -151,7 +143,7 @@ def test_a_reading_that_hangs_is_killed_and_never_waited_for(
 
 
 @pytest.fixture
-def stored(settings: Settings, tmp_path: Path) -> Callable[[Run, str], Path]:
+def stored(settings, tmp_path) -> Callable[[Run, str], Path]:
     """The folder in the storage that a run on a cluster has written to."""
     settings.COHORT_RAY_STORAGE = f"file://{tmp_path}/storage"
 
@@ -168,8 +160,8 @@ def stored(settings: Settings, tmp_path: Path) -> Callable[[Run, str], Path]:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_deletes_what_a_deleted_run_has_in_the_storage(
-    run: Run, launch: Launcher, stored: Callable[[Run, str], Path], alice: User
-) -> None:
+    run, launch, stored, alice
+):
     folder = stored(run, f"run-{run.pk}-0123abcd")
     kept = stored(other := launch(name="other"), f"run-{other.pk}-0123abcd")
     now = timezone.now()
@@ -189,9 +181,7 @@ def test_a_worker_deletes_what_a_deleted_run_has_in_the_storage(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["run-{}-0123abcd", "../elsewhere", ""])
-def test_a_deleted_run_takes_no_other_folder_with_it(
-    name: str, run: Run, stored: Callable[[Run, str], Path], alice: User
-) -> None:
+def test_a_deleted_run_takes_no_other_folder_with_it(name, run, stored, alice):
     stored(run, name.format(run.pk + 1))
     now = timezone.now()
     Run.objects.update(state="stopped", finished_at=now, trashed_at=now)
@@ -204,8 +194,8 @@ def test_a_deleted_run_takes_no_other_folder_with_it(
 
 @pytest.mark.slow
 def test_a_folder_that_cannot_be_deleted_is_tried_again(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, tmp_path, monkeypatch
+):
     settings.COHORT_RAY_STORAGE = "nosuch://user:p%40ss@host/cohort"
     folder = stored_folders_to_delete()
     folder.mkdir(parents=True)
@@ -228,16 +218,14 @@ def test_a_folder_that_cannot_be_deleted_is_tried_again(
     cleaner.stop()
 
 
-def test_two_workers_read_a_cluster_once() -> None:
+def test_two_workers_read_a_cluster_once():
     assert clusters._claim_due() == A
     assert clusters._claim_due() == ""
     Cluster.objects.update(claimed_at=Now() - timedelta(seconds=31))
     assert clusters._claim_due() == A
 
 
-def test_a_chosen_cluster_is_read_and_only_while_it_is_allowed(
-    team: Team, settings: Settings
-) -> None:
+def test_a_chosen_cluster_is_read_and_only_while_it_is_allowed(team, settings):
     TeamCluster.objects.create(team=team, address=B)
     assert {clusters._claim_due(), clusters._claim_due()} == {A, B}
     Cluster.objects.update(claimed_at=None)
@@ -246,9 +234,7 @@ def test_a_chosen_cluster_is_read_and_only_while_it_is_allowed(
     assert [clusters._claim_due(), clusters._claim_due()] == [A, ""]
 
 
-def test_an_admin_chooses_among_allowed_clusters(
-    alice_client: Client, team: Team, run: Run, settings: Settings
-) -> None:
+def test_an_admin_chooses_among_allowed_clusters(alice_client, team, run, settings):
     run.config["distributed"] = {"where": "ray"}
     assert choose(alice_client, B) == 302
     assert cluster_variables(run)["COHORT_RAY_ADDRESS"] == B
@@ -263,8 +249,8 @@ def test_an_admin_chooses_among_allowed_clusters(
 
 
 def test_only_a_run_on_a_cluster_gets_its_address_storage_and_token(
-    run: Run, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    run, settings, monkeypatch, tmp_path
+):
     settings.COHORT_RAY_STORAGE = "s3://bucket"
     given = {
         "COHORT_RAY_ADDRESS": A,
@@ -293,8 +279,8 @@ def test_only_a_run_on_a_cluster_gets_its_address_storage_and_token(
 
 @pytest.mark.parametrize(("num_nodes", "state"), [(2, "starting"), (3, "queued")])
 def test_a_run_that_no_cluster_has_room_for_holds_no_worker(
-    num_nodes: int, state: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    num_nodes, state, run, monkeypatch
+):
     store()  # 16 GPUs, of which 14 are free
     ranks = {"where": "ray", "num_nodes": num_nodes, "num_processes": 8}
     run.config["distributed"] = ranks
@@ -307,9 +293,7 @@ def test_a_run_that_no_cluster_has_room_for_holds_no_worker(
     assert run.state == state
 
 
-def test_members_see_the_cluster_and_cannot_choose(
-    bob_client: Client, team: Team
-) -> None:
+def test_members_see_the_cluster_and_cannot_choose(bob_client, team):
     team.memberships.filter(user__username="bob").update(role="member")
     store()
 
@@ -322,9 +306,7 @@ def test_members_see_the_cluster_and_cannot_choose(
     assert choose(bob_client, B) == 403
 
 
-def test_the_page_says_when_nothing_is_known(
-    alice_client: Client, settings: Settings
-) -> None:
+def test_the_page_says_when_nothing_is_known(alice_client, settings):
     assert "data-cluster-problem" in page(alice_client)
     store(**facts(error="It cannot be reached."))
     assert "It cannot be reached." in page(alice_client)
@@ -340,9 +322,7 @@ def test_the_page_says_when_nothing_is_known(
 @pytest.mark.parametrize(
     "given", ["http://169.254.169.254:80", "ray-b", "ray-b:0", "ray-b:99999", "a b:1"]
 )
-def test_an_invalid_cluster_address_is_refused_at_the_start(
-    given: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_cluster_address_is_refused_at_the_start(given, name, monkeypatch):
     monkeypatch.setenv(name, given)
     with pytest.raises(ValueError, match=name):
         read_environment()

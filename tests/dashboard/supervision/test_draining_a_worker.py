@@ -15,7 +15,6 @@ from dashboard.supervision.lease import claim_next, claim_run, drain, undrain
 from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import WorkerHeartbeat
 from tests.dashboard.api.asking import Program, make_token
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.machines import make_worker
 
 NAME = "training@gpu-1"
@@ -36,9 +35,7 @@ def page(client: Client) -> str:
     return client.get(reverse("compute", args=["alpha"])).content.decode()
 
 
-def test_a_drained_worker_takes_no_run_until_it_is_undrained(
-    team: Team, alice: User, launch: Launcher
-) -> None:
+def test_a_drained_worker_takes_no_run_until_it_is_undrained(team, alice, launch):
     run, other = launch(name="first"), launch(name="second")
     drain(make_worker(NAME), team=team, user=alice)
 
@@ -56,7 +53,7 @@ def test_a_drained_worker_takes_no_run_until_it_is_undrained(
     assert claim.run_id == other.id
 
 
-def test_a_drained_worker_finishes_its_run(alice_client: Client, run: Run) -> None:
+def test_a_drained_worker_finishes_its_run(alice_client, run):
     worker = make_worker(NAME)
     claim_run(run.id, NAME)
 
@@ -70,7 +67,7 @@ def test_a_drained_worker_finishes_its_run(alice_client: Client, run: Run) -> No
     assert "by Alice" in html
 
 
-def test_each_change_is_audited_once(alice: User, alice_client: Client) -> None:
+def test_each_change_is_audited_once(alice, alice_client):
     worker = make_worker(NAME)
 
     for what in ("drain", "drain", "undrain", "undrain"):
@@ -82,8 +79,8 @@ def test_each_change_is_audited_once(alice: User, alice_client: Client) -> None:
 
 
 def test_only_operators_may_ask_where_teams_share_workers(
-    alice: User, alice_client: Client, charlie: User, charlie_client: Client
-) -> None:
+    alice, alice_client, charlie, charlie_client
+):
     """And admins of the server's only team."""
     worker = make_worker(NAME)
     program = Program(make_token(alice, "admin"))
@@ -108,7 +105,7 @@ def test_only_operators_may_ask_where_teams_share_workers(
     assert DRAIN not in page(alice_client)
 
 
-def test_earlier_runs_are_listed(alice_client: Client, launch: Launcher) -> None:
+def test_earlier_runs_are_listed(alice_client, launch):
     make_worker(NAME)
     run = launch(name="long gone")
     claim_run(run.id, NAME)
@@ -128,7 +125,7 @@ class Control:
         self.requested.append(("add", queue, *destination))
 
 
-def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) -> None:
+def test_its_heartbeat_leaves_the_messages_to_others(team, alice):
     worker = make_worker(NAME)
     app = SimpleNamespace(control=Control())
     heartbeat = WorkerHeartbeat(
@@ -149,9 +146,7 @@ def test_its_heartbeat_leaves_the_messages_to_others(team: Team, alice: User) ->
     ]
 
 
-def test_without_redis_the_heartbeat_continues_and_drains_later(
-    team: Team, alice: User
-) -> None:
+def test_without_redis_the_heartbeat_continues_and_drains_later(team, alice):
     with Celery(broker="redis+socket:///nowhere/r.sock", set_as_current=False) as app:
         app.conf.broker_transport_options = {"max_retries": 0}
         requested: list[bool] = []

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
-from dashboard.accounts.models import User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import draw_rows
@@ -27,7 +25,7 @@ from trainer.config import read_config
 
 
 @pytest.fixture
-def held_out(launch: Launcher) -> DatasetVersion:
+def held_out(launch) -> DatasetVersion:
     rows = [Row(prompt=f"{n}+{n}=", answer=str(2 * n)) for n in range(12)]
     return create_dataset_version(
         team=launch.team, name="held", rows=rows, mapping={}, source={}, user=None
@@ -42,9 +40,7 @@ def evaluated_on(
     return launch(evaluation_sets=[chosen], evaluation=evaluation, **parts)
 
 
-def test_a_whole_set_is_the_file_of_its_hash(
-    launch: Launcher, held_out: DatasetVersion
-) -> None:
+def test_a_whole_set_is_the_file_of_its_hash(launch, held_out):
     directory = write_snapshot(evaluated_on(launch, held_out, max_rows=None))
 
     text = (directory.path / "eval-x.jsonl").read_bytes()
@@ -53,9 +49,7 @@ def test_a_whole_set_is_the_file_of_its_hash(
     assert config["evaluation"]["sets"] == {"x": "eval-x.jsonl"}
 
 
-def test_a_limited_set_has_the_same_rows_in_every_run(
-    launch: Launcher, held_out: DatasetVersion
-) -> None:
+def test_a_limited_set_has_the_same_rows_in_every_run(launch, held_out):
     texts = [
         (write_snapshot(run).path / "eval-x.jsonl").read_text()
         for run in (
@@ -69,9 +63,7 @@ def test_a_limited_set_has_the_same_rows_in_every_run(
     assert len(set(prompts)) == 5
 
 
-def test_the_rows_stay_for_every_attempt_of_the_run(
-    launch: Launcher, held_out: DatasetVersion
-) -> None:
+def test_the_rows_stay_for_every_attempt_of_the_run(launch, held_out):
     run = evaluated_on(launch, held_out, max_rows=None)
     path = write_snapshot(run).path / "eval-x.jsonl"
     before = path.stat().st_mtime_ns
@@ -82,8 +74,8 @@ def test_the_rows_stay_for_every_attempt_of_the_run(
 
 
 def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
-    launch: Launcher, held_out: DatasetVersion, alice: User
-) -> None:
+    launch, held_out, alice
+):
     run = evaluated_on(launch, held_out, max_rows=5)
     directory = write_snapshot(run)
     before = (directory.path / "eval-x.jsonl").read_text()
@@ -101,9 +93,7 @@ def test_a_resume_that_allows_more_errors_leaves_them_as_they_are(
 
 
 @pytest.mark.parametrize("max_rows", [None, 11])
-def test_deleted_rows_are_not_a_set(
-    launch: Launcher, held_out: DatasetVersion, max_rows: int | None
-) -> None:
+def test_deleted_rows_are_not_a_set(launch, held_out, max_rows):
     run = evaluated_on(launch, held_out, max_rows=max_rows)
     held_out.rows.filter(position__lt=3).delete()
 
@@ -111,9 +101,7 @@ def test_deleted_rows_are_not_a_set(
         write_snapshot(run)
 
 
-def test_a_run_is_evaluated_on_the_chosen_sets(
-    launch: Launcher, held_out: DatasetVersion, tmp_path: Path
-) -> None:
+def test_a_run_is_evaluated_on_the_chosen_sets(launch, held_out, tmp_path):
     run = evaluated_on(
         launch,
         held_out,

@@ -20,7 +20,6 @@ from dashboard.runs.queries import run_directory
 from dashboard.runs.state import transition
 from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import claim_run
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.test_forking_a_run import keep
 from tests.dashboard.supervision.test_supervising_a_run import after_steps, live
@@ -44,9 +43,7 @@ def first_steps(run: Run) -> int:
     return steps
 
 
-def test_an_ended_run_continues_from_its_last_checkpoint_as_the_same_run(
-    run: Run, alice: User
-) -> None:
+def test_an_ended_run_continues_from_its_last_checkpoint_as_the_same_run(run, alice):
     live(run, "finish")
     keep(run, 2)
     end(run, RunState.FINISHED)
@@ -64,7 +61,7 @@ def test_an_ended_run_continues_from_its_last_checkpoint_as_the_same_run(
     assert changes_of(run, 2) == [requested]
 
 
-def test_a_stopped_run_continues_to_its_number_of_steps(run: Run, alice: User) -> None:
+def test_a_stopped_run_continues_to_its_number_of_steps(run, alice):
     keep(run, 4)
     end(run, RunState.STOPPED)
 
@@ -75,7 +72,7 @@ def test_a_stopped_run_continues_to_its_number_of_steps(run: Run, alice: User) -
     assert not run.changes.exists()
 
 
-def test_a_run_that_cannot_be_extended_is_refused(run: Run, alice: User) -> None:
+def test_a_run_that_cannot_be_extended_is_refused(run, alice):
     keep(run, 4)
     for state, num_steps, code in (
         (RunState.FAILED, 30, "not_extendable"),
@@ -94,18 +91,14 @@ def test_a_run_that_cannot_be_extended_is_refused(run: Run, alice: User) -> None
         assert (run.state, run.num_steps) == (state, 10)
 
 
-def test_an_ended_run_without_a_checkpoint_cannot_be_extended(
-    run: Run, alice: User
-) -> None:
+def test_an_ended_run_without_a_checkpoint_cannot_be_extended(run, alice):
     request_stop(run=run, user=alice)
 
     with pytest.raises(ValueError, match="no checkpoint"):
         extend_run(run=run, user=alice, num_steps=30)
 
 
-def test_a_run_without_checkpoint_files_cannot_be_extended(
-    run: Run, alice: User
-) -> None:
+def test_a_run_without_checkpoint_files_cannot_be_extended(run, alice):
     for step in (2, 4, 6):
         keep(run, step)
     shutil.rmtree(run_directory(run.id).checkpoints / "step-000002-attempt-1")
@@ -123,9 +116,7 @@ def test_a_run_without_checkpoint_files_cannot_be_extended(
     assert run.state == RunState.FINISHED
 
 
-def test_recorded_checkpoints_count_if_the_files_are_not_readable(
-    run: Run, alice: User
-) -> None:
+def test_recorded_checkpoints_count_if_the_files_are_not_readable(run, alice):
     for step in (2, 4):
         keep(run, step)
     shutil.rmtree(run_directory(run.id).path)
@@ -144,7 +135,7 @@ def delete_by_hand(run: Run, step: int, user: User) -> None:
     delete(checkpoint=run.checkpoints.get(step=step), user=user)
 
 
-def test_a_second_extension_to_the_same_step_is_refused(run: Run, alice: User) -> None:
+def test_a_second_extension_to_the_same_step_is_refused(run, alice):
     keep(run, 4)
     end(run, RunState.FINISHED)
     extend_run(run=run, user=alice, num_steps=30)
@@ -156,14 +147,14 @@ def test_a_second_extension_to_the_same_step_is_refused(run: Run, alice: User) -
     assert AuditEntry.objects.filter(verb="run.extended").count() == 1
 
 
-def test_nothing_but_an_extension_takes_an_ended_run_up_again(run: Run) -> None:
+def test_nothing_but_an_extension_takes_an_ended_run_up_again(run):
     end(run, RunState.FINISHED)
 
     with pytest.raises(AssertionError):
         transition(run.id, sources=[RunState.FINISHED], target=RunState.QUEUED)
 
 
-def test_a_running_trainer_gets_changed_settings(run: Run, alice: User) -> None:
+def test_a_running_trainer_gets_changed_settings(run, alice):
     def act() -> None:
         extend_run(run=run, user=alice, num_steps=20)
         change_run(run=run, user=alice, settings={"checkpoint.every_steps": 3})
@@ -186,7 +177,7 @@ def test_a_running_trainer_gets_changed_settings(run: Run, alice: User) -> None:
     assert run.config["checkpoint"]["every_steps"] == 3
 
 
-def test_an_applied_change_is_repeated_at_its_step(run: Run, alice: User) -> None:
+def test_an_applied_change_is_repeated_at_its_step(run, alice):
     change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
@@ -203,7 +194,7 @@ def test_an_applied_change_is_repeated_at_its_step(run: Run, alice: User) -> Non
     assert changes_of(run, 2)[0]["after_step"] == 1
 
 
-def test_a_change_applied_in_unstored_steps_is_repeated(run: Run, alice: User) -> None:
+def test_a_change_applied_in_unstored_steps_is_repeated(run, alice):
     change = change_run(run=run, user=alice, settings={"checkpoint.keep_last": 5})
     assert claim_run(run.id, "worker-1")
     keep(run, 1)
@@ -217,9 +208,7 @@ def test_a_change_applied_in_unstored_steps_is_repeated(run: Run, alice: User) -
     assert changes_of(run, 2)[0]["after_step"] == 2
 
 
-def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
-    run: Run, alice: User
-) -> None:
+def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(run, alice):
     act = after_steps(3, run, lambda: extend_run(run=run, user=alice, num_steps=20))
 
     ended = live(run, "finish", act)
@@ -227,9 +216,7 @@ def test_an_extension_that_comes_too_late_for_its_trainer_is_the_next_ones(
     assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
 
-def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(
-    run: Run, alice: User
-) -> None:
+def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(run, alice):
     def extend_and_stop() -> None:
         extend_run(run=run, user=alice, num_steps=20)
         request_stop(run=run, user=alice)
@@ -239,14 +226,14 @@ def test_a_run_that_is_stopped_short_of_its_extension_has_not_finished(
     assert (ended.state, ended.last_step) == (RunState.STOPPED, 3)
 
 
-def test_a_run_that_applied_its_extension_finishes(run: Run, alice: User) -> None:
+def test_a_run_that_applied_its_extension_finishes(run, alice):
     extend_run(run=run, user=alice, num_steps=20)
     run.changes.update(applied_step=2)
 
     assert live(run, "finish").state == RunState.FINISHED
 
 
-def test_the_first_settings_are_found_through_all_changes(launch: Launcher) -> None:
+def test_the_first_settings_are_found_through_all_changes(launch):
     phases = [
         {"name": "one", "num_steps": 4, "changes": {}},
         {"name": "two", "num_steps": 6, "changes": {}},
@@ -266,7 +253,7 @@ def test_the_first_settings_are_found_through_all_changes(launch: Launcher) -> N
     assert RunConfig.model_validate(run.config).phases[-1].num_steps == 26
 
 
-def test_an_empty_invalid_or_late_change_is_refused(run: Run, alice: User) -> None:
+def test_an_empty_invalid_or_late_change_is_refused(run, alice):
     change = partial(change_run, run=run, user=alice)
 
     with pytest.raises(UserError) as refused:

@@ -17,7 +17,7 @@ NAME = "step-000002-attempt-1"
 
 
 @pytest.fixture
-def saved_run(run: Run) -> Run:
+def saved_run(run) -> Run:
     Run.objects.filter(id=run.id).update(attempt=1)
     Checkpoint.objects.create(
         run=run,
@@ -32,13 +32,11 @@ def saved_run(run: Run) -> Run:
     return run
 
 
-def test_a_new_run_can_begin_anywhere(run: Run) -> None:
+def test_a_new_run_can_begin_anywhere(run):
     assert sees_files(run)
 
 
-def test_a_saved_run_waits_for_a_worker_that_sees_its_checkpoint(
-    saved_run: Run,
-) -> None:
+def test_a_saved_run_waits_for_a_worker_that_sees_its_checkpoint(saved_run):
     before = sees_files(saved_run)
     (run_directory(saved_run.id).checkpoints / NAME).mkdir(parents=True)
 
@@ -46,15 +44,15 @@ def test_a_saved_run_waits_for_a_worker_that_sees_its_checkpoint(
     assert sees_files(saved_run)
 
 
-def test_a_run_whose_checkpoints_were_deleted_does_not_wait(saved_run: Run) -> None:
+def test_a_run_whose_checkpoints_were_deleted_does_not_wait(saved_run):
     saved_run.checkpoints.update(deleted_at=saved_run.created_at)
 
     assert sees_files(saved_run)
 
 
 def test_a_notice_that_cannot_be_written_costs_the_claimed_run_nothing(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, monkeypatch
+):
     lost = Mock(side_effect=InterfaceError("the connection is closed"))
     monkeypatch.setattr(tasks, "note_unseen", lost)
     supervised = Mock()
@@ -67,7 +65,7 @@ def test_a_notice_that_cannot_be_written_costs_the_claimed_run_nothing(
     assert lost.called
 
 
-def test_the_workers_page_learns_why_a_run_is_left(saved_run: Run) -> None:
+def test_the_workers_page_learns_why_a_run_is_left(saved_run):
     register("training@blind", num_slots=1)
 
     note_unseen("training@blind", [saved_run])

@@ -70,13 +70,11 @@ def live(run: Run) -> tuple[Run, list[Path | None]]:
 
 
 @pytest.fixture
-def checkpoint(run: Run) -> Checkpoint:
+def checkpoint(run) -> Checkpoint:
     return keep(run, 4, attempt=3)
 
 
-def test_a_fork_waits_at_the_step_of_its_checkpoint(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_fork_waits_at_the_step_of_its_checkpoint(checkpoint, launch):
     child = fork(checkpoint, launch)
 
     assert (child.state, child.last_step) == (RunState.QUEUED, 4)
@@ -86,9 +84,7 @@ def test_a_fork_waits_at_the_step_of_its_checkpoint(
     assert (entry.detail["fork_of"], entry.detail["at"]) == (checkpoint.run_id, 4)
 
 
-def test_a_forks_trainer_resumes_from_its_own_checkpoint(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_forks_trainer_resumes_from_its_own_checkpoint(checkpoint, launch):
     child = fork(checkpoint, launch)
 
     _, reported = live(child)
@@ -98,9 +94,7 @@ def test_a_forks_trainer_resumes_from_its_own_checkpoint(
     assert child.attempts.get().from_step == 4
 
 
-def test_a_queued_fork_survives_deleted_parent_checkpoints(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_queued_fork_survives_deleted_parent_checkpoints(checkpoint, launch):
     child = fork(checkpoint, launch)
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints)
 
@@ -110,9 +104,7 @@ def test_a_queued_fork_survives_deleted_parent_checkpoints(
     assert (reported[0] / "model" / "model.safetensors").read_bytes() == b"weights at 4"
 
 
-def test_a_checkpoint_that_only_its_pin_has_kept_is_forked(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_checkpoint_that_only_its_pin_has_kept_is_forked(checkpoint, launch):
     CheckpointStore(checkpoint.run_id).keep(checkpoint.name)
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints)
 
@@ -122,9 +114,7 @@ def test_a_checkpoint_that_only_its_pin_has_kept_is_forked(
     assert own.read_bytes() == b"weights at 4"
 
 
-def test_the_files_are_shared_and_not_copied(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_the_files_are_shared_and_not_copied(checkpoint, launch):
     child = fork(checkpoint, launch)
 
     own = fork_point_of(child, run_directory(child.id)) / "model" / "model.safetensors"
@@ -132,8 +122,8 @@ def test_the_files_are_shared_and_not_copied(
 
 
 def test_files_are_copied_where_the_file_system_has_no_links(
-    checkpoint: Checkpoint, launch: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    checkpoint, launch, monkeypatch
+):
     def refuse(source: str, target: str) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -145,9 +135,7 @@ def test_files_are_copied_where_the_file_system_has_no_links(
     assert (own.stat().st_nlink, own.read_bytes()) == (1, b"weights at 4")
 
 
-def test_a_worker_takes_files_that_the_launch_could_not_see(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_worker_takes_files_that_the_launch_could_not_see(checkpoint, launch):
     parents = run_directory(checkpoint.run_id).path
     parents.rename(parents.with_name("elsewhere"))
     child = fork(checkpoint, launch)
@@ -160,9 +148,7 @@ def test_a_worker_takes_files_that_the_launch_could_not_see(
     assert reported == [fork_point_of(child, run_directory(child.id))]
 
 
-def test_a_fork_without_files_fails_with_a_reason(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_fork_without_files_fails_with_a_reason(checkpoint, launch):
     parents = run_directory(checkpoint.run_id)
     parents.path.rename(parents.path.with_name("elsewhere"))
     child = fork(checkpoint, launch)
@@ -174,9 +160,7 @@ def test_a_fork_without_files_fails_with_a_reason(
     assert checkpoint.name in ended.fail_reason
 
 
-def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(checkpoint, launch):
     child = fork(checkpoint, launch)
     own = fork_point_of(child, run_directory(child.id)) / "model" / "model.safetensors"
     own.write_bytes(b"weights of 4")
@@ -187,9 +171,7 @@ def test_a_fork_of_a_damaged_checkpoint_fails_with_a_sentence(
     assert "has SHA-256" in ended.fail_reason
 
 
-def test_a_fork_of_deleted_files_is_rejected(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_fork_of_deleted_files_is_rejected(checkpoint, launch):
     shutil.rmtree(run_directory(checkpoint.run_id).checkpoints / checkpoint.name)
 
     with pytest.raises(ValueError, match="deleted"):
@@ -200,9 +182,7 @@ def test_a_fork_of_deleted_files_is_rejected(
     assert [path.name for path in folder.iterdir()] == [str(checkpoint.run_id)]
 
 
-def test_a_file_deleted_before_its_folder_was_read_is_missed(
-    checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_a_file_deleted_before_its_folder_was_read_is_missed(checkpoint, tmp_path):
     source = run_directory(checkpoint.run_id).checkpoints / checkpoint.name
     (source / "model" / "model.safetensors").unlink()
 
@@ -218,8 +198,8 @@ def test_a_file_deleted_before_its_folder_was_read_is_missed(
 
 
 def test_a_fork_that_is_lost_before_it_saved_begins_from_its_origin_again(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+    checkpoint, launch
+):
     child = fork(checkpoint, launch)
     live(child)
 
@@ -228,9 +208,7 @@ def test_a_fork_that_is_lost_before_it_saved_begins_from_its_origin_again(
     assert reported == [fork_point_of(child, run_directory(child.id))]
 
 
-def test_a_later_attempt_continues_from_the_forks_own_checkpoint(
-    checkpoint: Checkpoint, launch: Launcher
-) -> None:
+def test_a_later_attempt_continues_from_the_forks_own_checkpoint(checkpoint, launch):
     child = fork(checkpoint, launch)
     live(child)
     own = keep(child, 6)
@@ -240,7 +218,7 @@ def test_a_later_attempt_continues_from_the_forks_own_checkpoint(
     assert [path.name for path in reported if path] == [own.name]
 
 
-def test_a_fork_has_both_source_and_step(run: Run) -> None:
+def test_a_fork_has_both_source_and_step(run):
     for wrong in ({"fork_step": 3}, {"forked_from": run}):
         with pytest.raises(IntegrityError), transaction.atomic():
             Run.objects.filter(id=run.id).update(**wrong)

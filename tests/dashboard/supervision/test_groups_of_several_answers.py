@@ -9,10 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from django.db import connection
-from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.models import Group
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.runs.models import Run
@@ -35,7 +33,7 @@ ANSWERS: list[tuple[Any, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team, shared_alice: User) -> Run:
+def run(shared_team, shared_alice) -> Run:
     run = open_run(OPENING, team=shared_team, user=shared_alice)[0]
     log = LogBuilder()
     for index, (answer, _) in enumerate(ANSWERS):
@@ -45,21 +43,21 @@ def run(shared_team: Team, shared_alice: User) -> Run:
     return run
 
 
-def test_answers_are_stored_as_they_were_scored_by(run: Run) -> None:
+def test_answers_are_stored_as_they_were_scored_by(run):
     stored = Group.objects.order_by("prompt_index")
 
     assert [each.answer_value for each in stored] == [kept for _, kept in ANSWERS]
     assert [each.answer_is_list for each in stored] == [True, False, False, False]
 
 
-def test_the_runs_prompts_become_rows_with_the_same_answers(run: Run) -> None:
+def test_the_runs_prompts_become_rows_with_the_same_answers(run):
     assert run.dataset_version is not None
     rows = run.dataset_version.rows.order_by("position")
 
     assert [row.answer_value for row in rows] == [kept for _, kept in ANSWERS]
 
 
-def test_pages_show_each_of_the_answers(run: Run, alice_client: Client) -> None:
+def test_pages_show_each_of_the_answers(run, alice_client):
     def text(name: str, *args: object) -> str:
         answer = alice_client.get(reverse(name, args=["alpha", *args]))
         assert answer.status_code == 200
@@ -72,7 +70,7 @@ def test_pages_show_each_of_the_answers(run: Run, alice_client: Client) -> None:
     assert "any of" not in text("group", run.pk, 1, 3)
 
 
-def test_programs_get_a_list(run: Run, alice: User) -> None:
+def test_programs_get_a_list(run, alice):
     program = Program(make_token(alice, "read"))
 
     listed = program.get(f"/runs/{run.pk}/groups").json()["items"]
@@ -86,9 +84,7 @@ def test_programs_get_a_list(run: Run, alice: User) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_exported_completions_are_read_again(
-    run: Run, alice_client: Client, suffix: str
-) -> None:
+def test_exported_completions_are_read_again(run, alice_client, suffix):
     address = reverse(
         "run_export_file", args=["alpha", run.pk, f"completions.{suffix}"]
     )
@@ -105,7 +101,7 @@ def test_exported_completions_are_read_again(
     assert [found[index] for index in range(4)] == [kept for _, kept in ANSWERS]
 
 
-def test_a_list_of_another_tool_is_several_answers() -> None:
+def test_a_list_of_another_tool_is_several_answers():
     row = {"input": "?", "output": "4", "score": 1.0, "step": 1}
 
     found = [
@@ -116,7 +112,7 @@ def test_a_list_of_another_tool_is_several_answers() -> None:
     assert found == [["4", "four"], "4", ["4", "5.5"], "4", None]
 
 
-def test_calls_of_tools_are_kept_in_an_imported_prompt() -> None:
+def test_calls_of_tools_are_kept_in_an_imported_prompt():
     call = {"function": {"name": "add", "arguments": '{"a": 1}'}}
     empty = {"name": None, "tool_calls": None}  # as Parquet has them
     chat = [
@@ -138,7 +134,7 @@ def test_calls_of_tools_are_kept_in_an_imported_prompt() -> None:
     assert broken.column == "prompt"
 
 
-def test_groups_of_the_previous_release_have_one_answer(run: Run) -> None:
+def test_groups_of_the_previous_release_have_one_answer(run):
     """It inserts groups without the column that it does not know."""
     with connection.cursor() as cursor:
         cursor.execute(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from pytest_django import Settings
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.models import Run, RunState
@@ -19,7 +18,6 @@ from dashboard.supervision import startup
 from dashboard.supervision.ending import Ending, conclude
 from dashboard.supervision.lease import Claim, LeaseLost, claim_next, claim_run, renew
 from dashboard.supervision.supervisor import supervise
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.test_forking_a_run import fork, keep
 from tests.dashboard.supervision.test_supervising_a_run import FAST, never, script
 
@@ -35,7 +33,7 @@ def seconds_left(run: Run) -> float:
 
 
 @pytest.mark.django_db
-def test_a_claim_increments_the_attempt_and_lasts_a_minute(run: Run) -> None:
+def test_a_claim_increments_the_attempt_and_lasts_a_minute(run):
     claim = claim_run(run.id, "worker-1")
 
     run.refresh_from_db()
@@ -47,14 +45,14 @@ def test_a_claim_increments_the_attempt_and_lasts_a_minute(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_a_claimed_run_cannot_be_claimed_again(run: Run) -> None:
+def test_a_claimed_run_cannot_be_claimed_again(run):
     claim_run(run.id, "worker-1")
 
     assert claim_run(run.id, "worker-2") is None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_one_of_ten_concurrent_claims_wins(run: Run) -> None:
+def test_only_one_of_ten_concurrent_claims_wins(run):
     won: list[Claim] = []
     start = threading.Barrier(10)
 
@@ -79,7 +77,7 @@ def test_only_one_of_ten_concurrent_claims_wins(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_the_oldest_run_is_taken_first_and_a_resting_one_left(launch: Launcher) -> None:
+def test_the_oldest_run_is_taken_first_and_a_resting_one_left(launch):
     resting, older, _ = (launch(name=name) for name in ("a", "b", "c"))
     Run.objects.filter(id=resting.id).update(not_before=Now() + timedelta(seconds=9))
 
@@ -90,7 +88,7 @@ def test_the_oldest_run_is_taken_first_and_a_resting_one_left(launch: Launcher) 
 
 
 @pytest.mark.django_db
-def test_a_run_whose_files_are_elsewhere_is_left_to_another(launch: Launcher) -> None:
+def test_a_run_whose_files_are_elsewhere_is_left_to_another(launch):
     elsewhere, here = launch(name="a"), launch(name="b")
 
     claim = claim_next(Host(name="worker-1"), sees=lambda run: run.id != elsewhere.id)
@@ -101,7 +99,7 @@ def test_a_run_whose_files_are_elsewhere_is_left_to_another(launch: Launcher) ->
 
 
 @pytest.mark.django_db
-def test_an_expired_lease_is_renewed_if_no_other_worker_has_the_run(run: Run) -> None:
+def test_an_expired_lease_is_renewed_if_no_other_worker_has_the_run(run):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     Run.objects.filter(id=run.id).update(lease_until=Now() - timedelta(hours=1))
@@ -111,7 +109,7 @@ def test_an_expired_lease_is_renewed_if_no_other_worker_has_the_run(run: Run) ->
 
 
 @pytest.mark.django_db
-def test_a_former_holder_can_neither_renew_nor_end_a_run(run: Run) -> None:
+def test_a_former_holder_can_neither_renew_nor_end_a_run(run):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     Run.objects.filter(id=run.id).update(attempt=2)
@@ -136,9 +134,7 @@ def supervise_with_a_short_lease(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.django_db
-def test_a_run_is_held_while_its_rows_are_written(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_held_while_its_rows_are_written(run, monkeypatch):
     left: list[float] = []
     write = freeze_module.write_durably
 
@@ -154,9 +150,7 @@ def test_a_run_is_held_while_its_rows_are_written(
 
 
 @pytest.mark.django_db
-def test_a_fork_is_held_while_its_checkpoint_is_copied(
-    run: Run, launch: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_is_held_while_its_checkpoint_is_copied(run, launch, monkeypatch):
     checkpoint = keep(run, 4)
     parents = run_directory(run.id).path
     parents.rename(parents.with_name("elsewhere"))
@@ -178,9 +172,7 @@ def test_a_fork_is_held_while_its_checkpoint_is_copied(
 
 
 @pytest.mark.django_db
-def test_a_run_is_paused_when_its_model_folder_is_disallowed(
-    run: Run, tmp_path: Path, settings: Settings
-) -> None:
+def test_a_run_is_paused_when_its_model_folder_is_disallowed(run, tmp_path, settings):
     """An operator can allow it again."""
     settings.MODEL_FOLDERS = ()
     run.config["model"]["path"] = str(tmp_path / "model")
@@ -197,8 +189,8 @@ def test_a_run_is_paused_when_its_model_folder_is_disallowed(
 
 @pytest.mark.django_db
 def test_a_model_folder_that_now_leads_to_another_team_ends_the_run(
-    run: Run, tmp_path: Path, settings: Settings
-) -> None:
+    run, tmp_path, settings
+):
     folder = tmp_path / "model"
     folder.symlink_to(Path(settings.COHORT_DATA) / "runs/999999/kept/step-1/model")
     run.config["model"]["path"] = str(folder)

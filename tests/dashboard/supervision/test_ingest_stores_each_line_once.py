@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from dashboard.completions.models import Group, RuleNote
 from dashboard.runs.models import Checkpoint, Run, RunEvent, RunState, Step
 from dashboard.supervision.ingest import ingest
-from dashboard.supervision.lease import Claim, LeaseLost
+from dashboard.supervision.lease import LeaseLost
 from tests.dashboard.supervision.logs import START, LogBuilder, group, metrics_of
 from trainer.events import (
     Evaluated,
@@ -24,7 +24,7 @@ from trainer.events import (
 pytestmark = pytest.mark.django_db
 
 
-def test_a_step_becomes_rows(claim: Claim) -> None:
+def test_a_step_becomes_rows(claim):
     log = LogBuilder().started().stepped(1).saved(1)
 
     num_new = ingest(claim, log.events)
@@ -48,9 +48,7 @@ def test_a_step_becomes_rows(claim: Claim) -> None:
     )
 
 
-def test_the_run_records_its_ingest_lag(
-    claim: Claim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_run_records_its_ingest_lag(claim, monkeypatch):
     log = LogBuilder().started().stepped(1)
     oldest = min(event.time for event in log.events)
     monkeypatch.setattr("dashboard.supervision.ingest.time.time", lambda: oldest + 7)
@@ -60,7 +58,7 @@ def test_the_run_records_its_ingest_lag(
     assert Run.objects.get(id=claim.run_id).ingest_lag == 7
 
 
-def test_a_checkpoint_ends_the_count_of_lost_attempts(claim: Claim) -> None:
+def test_a_checkpoint_ends_the_count_of_lost_attempts(claim):
     Run.objects.filter(id=claim.run_id).update(num_losses=2)
     log = LogBuilder().started().stepped(1)
 
@@ -71,9 +69,7 @@ def test_a_checkpoint_ends_the_count_of_lost_attempts(claim: Claim) -> None:
     assert Run.objects.get(id=claim.run_id).num_losses == 0
 
 
-def test_rule_output_and_errors_are_stored_with_the_group(
-    claim: Claim,
-) -> None:
+def test_rule_output_and_errors_are_stored_with_the_group(claim):
     fields = group(0)
     first, second = fields["completions"]
     data = {"logs": {"answer": "a\tb\\n\n\0 é"}, "errors": {"x" * 50: "It is\0away."}}
@@ -97,7 +93,7 @@ def test_rule_output_and_errors_are_stored_with_the_group(
     assert not RuleNote.objects.exists()
 
 
-def test_the_first_word_of_the_trainer_makes_the_run_running(claim: Claim) -> None:
+def test_the_first_word_of_the_trainer_makes_the_run_running(claim):
     ingest(claim, LogBuilder().started().events)
 
     run = Run.objects.get(id=claim.run_id)
@@ -105,7 +101,7 @@ def test_the_first_word_of_the_trainer_makes_the_run_running(claim: Claim) -> No
     assert run.started_at is not None
 
 
-def test_storing_the_same_lines_again_changes_nothing(claim: Claim) -> None:
+def test_storing_the_same_lines_again_changes_nothing(claim):
     log = LogBuilder().started().stepped(1).stepped(2)
     ingest(claim, log.events[:5])
 
@@ -119,9 +115,7 @@ def test_storing_the_same_lines_again_changes_nothing(claim: Claim) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_batch_whose_commit_was_not_waited_for_is_not_stored_again(
-    claim: Claim,
-) -> None:
+def test_a_batch_whose_commit_was_not_waited_for_is_not_stored_again(claim):
     log = LogBuilder().started().stepped(1)
 
     def send_again() -> int:
@@ -152,7 +146,7 @@ def wait_for_a_waiter() -> None:
     pytest.fail("no one waits")
 
 
-def test_numbers_of_the_stream_have_no_gap_within_an_attempt(claim: Claim) -> None:
+def test_numbers_of_the_stream_have_no_gap_within_an_attempt(claim):
     log = LogBuilder().started()
     ingest(claim, log.events)  # the change to running takes a number as well
     for step in range(1, 6):
@@ -168,7 +162,7 @@ def test_numbers_of_the_stream_have_no_gap_within_an_attempt(claim: Claim) -> No
     assert Run.objects.get(id=claim.run_id).seq == seqs[-1]
 
 
-def test_a_zombie_writes_nothing(claim: Claim) -> None:
+def test_a_zombie_writes_nothing(claim):
     ingest(claim, LogBuilder().started().events)
     Run.objects.filter(id=claim.run_id).update(attempt=2, state="running")
 
@@ -179,16 +173,14 @@ def test_a_zombie_writes_nothing(claim: Claim) -> None:
     assert not Step.objects.filter(run=claim.run_id).exists()
 
 
-def test_a_run_that_was_requeued_takes_nothing_from_its_last_holder(
-    claim: Claim,
-) -> None:
+def test_a_run_that_was_requeued_takes_nothing_from_its_last_holder(claim):
     Run.objects.filter(id=claim.run_id).update(state="queued", lease_until=None)
 
     with pytest.raises(LeaseLost):
         ingest(claim, LogBuilder().started().events)
 
 
-def test_metrics_that_appear_later_get_the_next_places(claim: Claim) -> None:
+def test_metrics_that_appear_later_get_the_next_places(claim):
     log = LogBuilder().add(StepFinished, step=1, metrics={"loss": 1.0})
     log.add(StepFinished, step=2, metrics={"grad_norm": 2.0, "loss": 0.5})
 
@@ -199,7 +191,7 @@ def test_metrics_that_appear_later_get_the_next_places(claim: Claim) -> None:
     assert [row.values for row in rows] == [[1.0], [0.5, 2.0]]
 
 
-def test_numbers_that_are_not_finite_are_stored_as_none(claim: Claim) -> None:
+def test_numbers_that_are_not_finite_are_stored_as_none(claim):
     metrics = {"loss": float("nan"), "grad_norm": float("inf"), "reward/mean": 1.0}
     log = LogBuilder().add(StepFinished, step=1, metrics=metrics)
     log.add(
@@ -219,7 +211,7 @@ def test_numbers_that_are_not_finite_are_stored_as_none(claim: Claim) -> None:
     assert run.summary["last"]["loss"] is None
 
 
-def test_any_text_of_a_model_is_kept(claim: Claim) -> None:
+def test_any_text_of_a_model_is_kept(claim):
     texts = [
         "a\0b",
         "tab\tline\nend\\N \\. back\\slash",
@@ -240,7 +232,7 @@ def test_any_text_of_a_model_is_kept(claim: Claim) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failed_batch_stores_nothing(claim: Claim) -> None:
+def test_a_failed_batch_stores_nothing(claim):
     log = LogBuilder().started().stepped(1)
     log.stepped(1)  # step 1 twice: no trainer of ours says that
     before = Run.objects.filter(id=claim.run_id).values().get()
@@ -253,7 +245,7 @@ def test_a_failed_batch_stores_nothing(claim: Claim) -> None:
     assert connection.is_usable()
 
 
-def test_the_beginning_of_a_phase_is_kept(claim: Claim) -> None:
+def test_the_beginning_of_a_phase_is_kept(claim):
     log = LogBuilder().started()
     log.add(PhaseStarted, step=1, name="sft", first_step=1, last_step=4)
     log.stepped(1)
@@ -266,7 +258,7 @@ def test_the_beginning_of_a_phase_is_kept(claim: Claim) -> None:
     assert Run.objects.get(id=claim.run_id).last_step == 1
 
 
-def test_groups_of_logs_from_before_dynamic_sampling_were_trained_on() -> None:
+def test_groups_of_logs_from_before_dynamic_sampling_were_trained_on():
     old = GroupScored(line=1, attempt=1, time=START, step=1, **group(0))
     text = old.model_dump_json(exclude={"is_trained"})
 
@@ -276,7 +268,7 @@ def test_groups_of_logs_from_before_dynamic_sampling_were_trained_on() -> None:
     assert event.is_trained
 
 
-def test_a_group_left_out_of_the_batch_is_known_as_such(claim: Claim) -> None:
+def test_a_group_left_out_of_the_batch_is_known_as_such(claim):
     log = LogBuilder().started()
     log.add(GroupScored, step=1, **group(0))
     log.add(GroupScored, step=1, is_trained=False, **group(1))

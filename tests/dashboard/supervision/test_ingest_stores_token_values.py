@@ -15,7 +15,7 @@ from dashboard.runs.queries import run_directory
 from dashboard.runs.stream import read_batch
 from dashboard.supervision.event_log import Lines, SupervisorLog, read_events
 from dashboard.supervision.ingest import ingest
-from dashboard.supervision.lease import Claim, LeaseLost, claim_run
+from dashboard.supervision.lease import LeaseLost, claim_run
 from dashboard.supervision.takeover import take_over
 from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder, group, measured
@@ -38,7 +38,7 @@ def tokens_of(run_id: int, step: int, index: int = 0) -> Any:
     return read_tokens(get_group(Run.objects.get(id=run_id), step, index))
 
 
-def test_they_are_kept_with_their_group(claim: Claim) -> None:
+def test_they_are_kept_with_their_group(claim):
     ingest(claim, with_token_values(LogBuilder().started(), 1, index=1).events)
 
     first, second = tokens_of(claim.run_id, 1, 1)
@@ -49,7 +49,7 @@ def test_they_are_kept_with_their_group(claim: Claim) -> None:
     assert RunEvent.objects.get(type="tokens_measured").body == {}
 
 
-def test_the_group_may_have_come_with_an_earlier_batch(claim: Claim) -> None:
+def test_the_group_may_have_come_with_an_earlier_batch(claim):
     *before, tokens, end = with_token_values(LogBuilder().started(), 1).events
     ingest(claim, before)
 
@@ -58,7 +58,7 @@ def test_the_group_may_have_come_with_an_earlier_batch(claim: Claim) -> None:
     assert len(tokens_of(claim.run_id, 1)) == 2
 
 
-def test_lines_that_are_sent_again_are_stored_once(claim: Claim) -> None:
+def test_lines_that_are_sent_again_are_stored_once(claim):
     events = with_token_values(LogBuilder().started(), 1).events
     ingest(claim, events[:-1])
 
@@ -67,7 +67,7 @@ def test_lines_that_are_sent_again_are_stored_once(claim: Claim) -> None:
     assert GroupTokens.objects.count() == 1
 
 
-def test_the_first_of_repeated_token_values_are_stored(claim: Claim) -> None:
+def test_the_first_of_repeated_token_values_are_stored(claim):
     log = LogBuilder().started().add(GroupScored, step=1, **group(0))
     for text in ("first", "second"):
         log.add(
@@ -81,7 +81,7 @@ def test_the_first_of_repeated_token_values_are_stored(claim: Claim) -> None:
     assert tokens_of(claim.run_id, 1)[0]["pieces"] == ["first"]
 
 
-def test_values_without_their_group_are_left_out(claim: Claim) -> None:
+def test_values_without_their_group_are_left_out(claim):
     log = LogBuilder().started()
     log.add(TokensMeasured, step=1, prompt_index=3, completions=YES)
     log.stepped(1)
@@ -91,7 +91,7 @@ def test_values_without_their_group_are_left_out(claim: Claim) -> None:
     assert not GroupTokens.objects.exists()
 
 
-def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
+def test_a_worker_that_lost_the_run_writes_none(run, claim):
     events = with_token_values(LogBuilder().started(), 1).events
     Run.objects.filter(id=run.id).update(attempt=claim.attempt + 1)
 
@@ -101,7 +101,7 @@ def test_a_worker_that_lost_the_run_writes_none(run: Run, claim: Claim) -> None:
     assert not GroupTokens.objects.exists()
 
 
-def test_a_repeated_step_has_its_own_token_values(run: Run, claim: Claim) -> None:
+def test_a_repeated_step_has_its_own_token_values(run, claim):
     directory = run_directory(run.id)
     log = with_token_values(
         LogBuilder().started().stepped(1).saved(1), 2, kl=[0.1, 0.1]
@@ -125,7 +125,7 @@ def test_a_repeated_step_has_its_own_token_values(run: Run, claim: Claim) -> Non
     assert kept[0]["kl"] == [0.1, 0.1]
 
 
-def test_they_go_with_their_group(claim: Claim) -> None:
+def test_they_go_with_their_group(claim):
     ingest(
         claim, with_token_values(with_token_values(LogBuilder().started(), 1), 2).events
     )
@@ -137,7 +137,7 @@ def test_they_go_with_their_group(claim: Claim) -> None:
     assert GroupTokens.objects.count() == 0
 
 
-def test_a_page_that_watches_is_not_sent_them(run: Run, claim: Claim) -> None:
+def test_a_page_that_watches_is_not_sent_them(run, claim):
     ingest(claim, with_token_values(LogBuilder().started(), 1).events)
 
     run.refresh_from_db()
@@ -145,9 +145,7 @@ def test_a_page_that_watches_is_not_sent_them(run: Run, claim: Claim) -> None:
     assert kinds == ["run_started"]
 
 
-def test_no_page_is_notified_before_their_step_is_there(
-    claim: Claim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_page_is_notified_before_their_step_is_there(claim, monkeypatch):
     notified: list[int] = []
     monkeypatch.setattr(
         "dashboard.supervision.ingest.notify_on_commit",
@@ -166,7 +164,7 @@ def test_no_page_is_notified_before_their_step_is_there(
     assert len(notified) == 1
 
 
-def test_they_cost_a_step_without_any_no_query(claim: Claim) -> None:
+def test_they_cost_a_step_without_any_no_query(claim):
     log = LogBuilder().started().stepped(1).stepped(2)
     ingest(claim, log.events[:4])
 
@@ -178,9 +176,7 @@ def test_they_cost_a_step_without_any_no_query(claim: Claim) -> None:
     assert not any("grouptokens" in query["sql"] for query in queries)
 
 
-def test_a_group_with_the_maximum_of_tokens_is_stored(
-    claim: Claim,
-) -> None:
+def test_a_group_with_the_maximum_of_tokens_is_stored(claim):
     long = measured(*[f"word{place % 999}\0\n\\." for place in range(32_768)])
     log = LogBuilder().started().add(GroupScored, step=1, **group(0))
     log.add(TokensMeasured, step=1, prompt_index=0, completions=[long, long])
@@ -193,7 +189,7 @@ def test_a_group_with_the_maximum_of_tokens_is_stored(
     assert len(bytes(GroupTokens.objects.get().packed)) < 2 * 2**20
 
 
-def test_a_line_whose_lists_do_not_fit_becomes_a_warning(claim: Claim) -> None:
+def test_a_line_whose_lists_do_not_fit_becomes_a_warning(claim):
     log = LogBuilder().add(TokensMeasured, step=1, prompt_index=0, completions=[YES[0]])
     texts: list[bytes] = []
     for wrong in (

@@ -40,7 +40,7 @@ def open_external(team: Team, user: User) -> Run:
 
 
 @pytest.fixture(scope="module")
-def external(shared_team: Team, shared_alice: User) -> Run:
+def external(shared_team, shared_alice) -> Run:
     return open_external(shared_team, shared_alice)
 
 
@@ -49,7 +49,7 @@ def warnings_of(run: Run) -> list[str]:
     return [body["message"] for body in found.values_list("body", flat=True)]
 
 
-def test_they_are_stored_as_a_trainers_of_ours(external: Run) -> None:
+def test_they_are_stored_as_a_trainers_of_ours(external):
     place = send(external, LogBuilder().stepped(1).stepped(2))
 
     external.refresh_from_db()
@@ -64,7 +64,7 @@ def test_they_are_stored_as_a_trainers_of_ours(external: Run) -> None:
     assert [rule["name"] for rule in rules] == ["answer", "format"]
 
 
-def test_repeated_lines_are_stored_once(external: Run) -> None:
+def test_repeated_lines_are_stored_once(external):
     log = LogBuilder().stepped(1)
     send(external, log)
 
@@ -77,7 +77,7 @@ def test_repeated_lines_are_stored_once(external: Run) -> None:
     assert Step.objects.filter(run=external).count() == 2
 
 
-def test_a_run_reports_skipped_lines_and_the_reason(external: Run) -> None:
+def test_a_run_reports_skipped_lines_and_the_reason(external):
     take_lines(
         external, attempt=1, first=1, texts=[b"{}", b'{"type": "step_finished"}']
     )
@@ -89,7 +89,7 @@ def test_a_run_reports_skipped_lines_and_the_reason(external: Run) -> None:
     assert place.left_out == warnings_of(external)[-1]
 
 
-def test_a_gap_is_rejected_with_the_next_line(external: Run) -> None:
+def test_a_gap_is_rejected_with_the_next_line(external):
     log = LogBuilder().stepped(1).stepped(2)
     send(external, LogBuilder().stepped(1))
 
@@ -99,7 +99,7 @@ def test_a_gap_is_rejected_with_the_next_line(external: Run) -> None:
     assert raised.value.stored == read_position(external).line == 3
 
 
-def test_an_attempt_that_is_over_is_refused(external: Run, alice: User) -> None:
+def test_an_attempt_that_is_over_is_refused(external, alice):
     send(external, LogBuilder().stepped(1))
     open_attempt(external, from_step=1, user=alice)
 
@@ -119,7 +119,7 @@ SPOILED = [  # fields of a finished step, and a fragment of the warning
 ]
 
 
-def test_an_invalid_line_becomes_a_warning(team: Team, alice: User) -> None:
+def test_an_invalid_line_becomes_a_warning(team, alice):
     log = LogBuilder().stepped(1).add(StepFinished, step=2, metrics={"loss": 1.0})
     *before, last = lines_of(log)
     trees = [(json.loads(last) | changed, fragment) for changed, fragment in SPOILED]
@@ -137,7 +137,7 @@ def test_an_invalid_line_becomes_a_warning(team: Team, alice: User) -> None:
         assert send(run, rest, first=5).step == 3, fragment
 
 
-def test_a_run_keeps_the_first_2_000_metrics(team: Team, alice: User) -> None:
+def test_a_run_keeps_the_first_2_000_metrics(team, alice):
     run = open_external(team, alice)
     log = LogBuilder()
     for step in (1, 2):
@@ -172,7 +172,7 @@ def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
     return tree | changes
 
 
-def test_external_trainers_cannot_report_checkpoints(external: Run) -> None:
+def test_external_trainers_cannot_report_checkpoints(external):
     log = LogBuilder()
     log.add(CheckpointSaved, step=1, name="a", sha256="0" * 64, num_bytes=1)
 
@@ -182,16 +182,14 @@ def test_external_trainers_cannot_report_checkpoints(external: Run) -> None:
     assert "CheckpointSaved" in warnings_of(external)[0]
 
 
-def test_a_batch_has_a_largest_size(external: Run) -> None:
+def test_a_batch_has_a_largest_size(external):
     with pytest.raises(UserError) as raised:
         take_lines(external, attempt=1, first=1, texts=[b"{}"] * (MAX_LINES + 1))
     assert raised.value.code == "events.too_many_lines"
 
 
 @pytest.mark.parametrize("num_bytes", [1, 2**40])
-def test_parts_of_a_large_batch_are_stored_as_one(
-    external: Run, monkeypatch: pytest.MonkeyPatch, num_bytes: int
-) -> None:
+def test_parts_of_a_large_batch_are_stored_as_one(external, monkeypatch, num_bytes):
     monkeypatch.setattr("dashboard.supervision.external_ingest.BATCH_BYTES", num_bytes)
     log = LogBuilder().stepped(1).stepped(2).stepped(2).finished(2).stepped(3)
 
@@ -207,7 +205,7 @@ def test_parts_of_a_large_batch_are_stored_as_one(
     assert external.dataset_version is not None
 
 
-def test_its_last_word_ends_it_and_keeps_its_prompts(external: Run) -> None:
+def test_its_last_word_ends_it_and_keeps_its_prompts(external):
     log = LogBuilder().stepped(1).finished(1)
 
     place = send(external, log)
@@ -227,14 +225,14 @@ def test_its_last_word_ends_it_and_keeps_its_prompts(external: Run) -> None:
         send(external, log.stepped(2))
 
 
-def test_a_failure_has_a_reason(external: Run) -> None:
+def test_a_failure_has_a_reason(external):
     send(external, LogBuilder().failed("Out of memory."))
 
     external.refresh_from_db()
     assert (external.state, external.fail_reason) == ("failed", "Out of memory.")
 
 
-def test_prompts_with_missing_numbers_are_no_dataset(external: Run) -> None:
+def test_prompts_with_missing_numbers_are_no_dataset(external):
     log = LogBuilder().add(GroupScored, step=1, **group(3)).finished(1)
 
     send(external, log)
@@ -243,9 +241,7 @@ def test_prompts_with_missing_numbers_are_no_dataset(external: Run) -> None:
     assert (external.state, external.dataset_version) == ("finished", None)
 
 
-def test_a_silent_run_is_lost_and_continues_with_the_next_request(
-    external: Run,
-) -> None:
+def test_a_silent_run_is_lost_and_continues_with_the_next_request(external):
     log = LogBuilder().stepped(1)
     send(external, log)
     Run.objects.filter(pk=external.pk).update(lease_until=Now() - timedelta(seconds=1))
@@ -263,7 +259,7 @@ def test_a_silent_run_is_lost_and_continues_with_the_next_request(
     assert send(external, log.stepped(2), first=4).step == 2
 
 
-def test_an_alert_is_raised_but_pauses_nothing(external: Run) -> None:
+def test_an_alert_is_raised_but_pauses_nothing(external):
     send(external, LogBuilder().add(StepFinished, step=1, metrics={"kl/mean": 0.1}))
     Rule.objects.filter(team=external.team).update(pauses_run=True)
     log = LogBuilder().add(StepFinished, step=1, metrics={"kl/mean": 0.1})
@@ -276,9 +272,7 @@ def test_an_alert_is_raised_but_pauses_nothing(external: Run) -> None:
     assert Alert.objects.filter(run=external).exists()
 
 
-def test_known_events_of_a_newer_reporter_are_stored(
-    external: Run,
-) -> None:
+def test_known_events_of_a_newer_reporter_are_stored(external):
     trees = [json.loads(line) for line in lines_of(LogBuilder().stepped(1))]
     newer = [{**tree, "of_a_later_version": 1} for tree in trees]
     place = {"attempt": 1, "time": 5.0, "step": 1}

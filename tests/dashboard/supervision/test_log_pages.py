@@ -7,7 +7,6 @@ from django.db.models.functions import Now
 from django.test import AsyncClient, Client
 from django.urls import reverse
 
-from dashboard.accounts.models import User
 from dashboard.runs.models import Run
 from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.supervision.lease import claim_run
@@ -17,7 +16,7 @@ from dashboard.web.downloads import Streamed
 
 
 @pytest.fixture
-def first_attempt(run: Run) -> AttemptDirectory:
+def first_attempt(run) -> AttemptDirectory:
     claim_run(run.id, "training@gpu-1")
     files = run_directory(run.id).attempt(1)
     files.path.mkdir(parents=True)
@@ -45,15 +44,13 @@ def write_steps(files: AttemptDirectory, first: int, last: int) -> None:
         file.writelines(f"step {n}\n" for n in range(first, last + 1))
 
 
-def test_before_a_worker_takes_the_run_there_is_nothing_to_read(
-    alice_client: Client, run: Run
-) -> None:
+def test_before_a_worker_takes_the_run_there_is_nothing_to_read(alice_client, run):
     assert "data-source=" not in page(alice_client, run)
 
 
 def test_a_page_begins_with_the_last_lines_and_their_numbers(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+    alice_client, run, first_attempt
+):
     write_steps(first_attempt, 1, 800)
 
     answer = part(alice_client, run)
@@ -63,9 +60,7 @@ def test_a_page_begins_with_the_last_lines_and_their_numbers(
     assert texts(answer)[-1] == "step 800"
 
 
-def test_later_requests_return_only_new_lines(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_later_requests_return_only_new_lines(alice_client, run, first_attempt):
     write_steps(first_attempt, 1, 600)
     known = part(alice_client, run)
     write_steps(first_attempt, 601, 603)
@@ -76,9 +71,7 @@ def test_later_requests_return_only_new_lines(
     assert texts(answer) == ["step 601", "step 602", "step 603"]
 
 
-def test_a_line_still_being_written_is_read_again(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_a_line_still_being_written_is_read_again(alice_client, run, first_attempt):
     first_attempt.trainer_log.write_text("one\nloa")
     known = part(alice_client, run)
     first_attempt.trainer_log.write_text("one\nloaded\n")
@@ -89,9 +82,7 @@ def test_a_line_still_being_written_is_read_again(
     assert texts(answer) == ["loaded"]
 
 
-def test_earlier_lines_end_where_the_known_ones_begin(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_earlier_lines_end_where_the_known_ones_begin(alice_client, run, first_attempt):
     write_steps(first_attempt, 1, 1_200)
     known = part(alice_client, run)
 
@@ -101,9 +92,7 @@ def test_earlier_lines_end_where_the_known_ones_begin(
     assert texts(answer)[-1] == "step 700"
 
 
-def test_a_line_is_found_by_its_number(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_a_line_is_found_by_its_number(alice_client, run, first_attempt):
     write_steps(first_attempt, 1, 100_000)
 
     answer = part(alice_client, run, line=50_000)
@@ -112,9 +101,7 @@ def test_a_line_is_found_by_its_number(
     assert not answer["is_end"]
 
 
-def test_a_log_that_was_cut_is_read_from_its_end(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_a_log_that_was_cut_is_read_from_its_end(alice_client, run, first_attempt):
     write_steps(first_attempt, 1, 3_000)
     known = part(alice_client, run)
     first_attempt.trainer_log.write_text("[9000 bytes left out]\n")
@@ -127,8 +114,8 @@ def test_a_log_that_was_cut_is_read_from_its_end(
 
 
 def test_a_very_long_line_is_shortened_and_sent_whole_on_request(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+    alice_client, run, first_attempt
+):
     first_attempt.trainer_log.write_text("short\n" + "x" * 300_000 + "\nend\n")
 
     answer = part(alice_client, run, line=1)
@@ -140,9 +127,7 @@ def test_a_very_long_line_is_shortened_and_sent_whole_on_request(
     assert len(whole["text"]) == 300_000
 
 
-def test_the_workers_own_messages_are_shown(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_the_workers_own_messages_are_shown(alice_client, run, first_attempt):
     first_attempt.supervisor_log.write_text("Started process 7.\n")
 
     answer = part(alice_client, run, source="supervisor")
@@ -151,8 +136,8 @@ def test_the_workers_own_messages_are_shown(
 
 
 def test_an_attempt_that_ended_before_its_trainer_printed_shows_the_workers_log(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+    alice_client, run, first_attempt
+):
     first_attempt.trainer_log.touch()
     first_attempt.supervisor_log.write_text("Failed to start the run.\n")
     assert texts(part(alice_client, run)) == []
@@ -164,17 +149,15 @@ def test_an_attempt_that_ended_before_its_trainer_printed_shows_the_workers_log(
     assert texts(part(alice_client, run, source="trainer")) == []
 
 
-def test_a_progress_bar_shows_its_last_state(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_a_progress_bar_shows_its_last_state(alice_client, run, first_attempt):
     first_attempt.trainer_log.write_bytes(b"load 10%\rload 90%\r\n\xff\n")
 
     assert texts(part(alice_client, run)) == ["load 90%", "\ufffd"]
 
 
 def test_control_codes_and_hidden_characters_do_nothing(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+    alice_client, run, first_attempt
+):
     log = "\x1b[1;31mred\x1b[0m \x1b]0;title\x07a\x00b\x07 \u202egpj.exe\u2066\n"
     first_attempt.trainer_log.write_text(log + "<script>alert(1)</script>\n")
 
@@ -184,9 +167,7 @@ def test_control_codes_and_hidden_characters_do_nothing(
     assert second == "<script>alert(1)</script>"  # in JSON; the page sets it as text
 
 
-def test_odd_questions_get_the_default_answer(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_odd_questions_get_the_default_answer(alice_client, run, first_attempt):
     first_attempt.trainer_log.write_text("hello\n")
 
     for query in (
@@ -201,9 +182,7 @@ def test_odd_questions_get_the_default_answer(
         assert texts(part(alice_client, run, **query)) == ["hello"], query
 
 
-def test_an_offset_that_is_not_a_number_is_rejected(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_an_offset_that_is_not_a_number_is_rejected(alice_client, run, first_attempt):
     url = reverse("run_log_part", args=["alpha", run.id])
 
     for value in ("-1", "1e9", "²", "9" * 40):
@@ -213,9 +192,7 @@ def test_an_offset_that_is_not_a_number_is_rejected(
         assert "after" in response.json()["error"]
 
 
-def test_a_log_on_another_machine_names_the_machine(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_a_log_on_another_machine_names_the_machine(alice_client, run, first_attempt):
     register("training@gpu-1", num_slots=1)
     Worker.objects.update(host="gpu-1.example", last_seen=Now())
 
@@ -224,9 +201,7 @@ def test_a_log_on_another_machine_names_the_machine(
     assert "gpu-1.example" in missing
 
 
-def test_the_whole_log_can_be_downloaded(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_the_whole_log_can_be_downloaded(alice_client, run, first_attempt):
     first_attempt.trainer_log.write_text("all of it\n")
 
     response = alice_client.get(reverse("run_log_download", args=["alpha", run.id]))
@@ -237,9 +212,7 @@ def test_the_whole_log_can_be_downloaded(
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_a_download_is_read_as_far_as_it_is_taken(
-    alice: User, first_attempt: AttemptDirectory, run: Run
-) -> None:
+async def test_a_download_is_read_as_far_as_it_is_taken(alice, first_attempt, run):
     first_attempt.trainer_log.write_bytes(b"a" * 1_000_000)
     client = AsyncClient()
     await client.aforce_login(alice)
@@ -256,9 +229,7 @@ async def test_a_download_is_read_as_far_as_it_is_taken(
     assert len(first + rest) == 1_000_000
 
 
-def test_non_members_get_no_log(
-    charlie_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+def test_non_members_get_no_log(charlie_client, run, first_attempt):
     first_attempt.trainer_log.write_text("secret\n")
 
     for name in ("logs", "log_part", "log_line", "log_search", "log_download"):
@@ -268,8 +239,8 @@ def test_non_members_get_no_log(
 
 
 def test_each_ranks_log_is_read_searched_and_downloaded(
-    alice_client: Client, run: Run, first_attempt: AttemptDirectory
-) -> None:
+    alice_client, run, first_attempt
+):
     write_steps(first_attempt, 1, 3)
     assert 'name="source"' not in page(alice_client, run)
     for rank in (0, 2, 10):

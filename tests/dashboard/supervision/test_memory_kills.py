@@ -13,7 +13,7 @@ PID = 7
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path, monkeypatch) -> Path:
     """/proc and /sys/fs/cgroup of a machine that has counted nothing yet."""
     proc = tmp_path / "proc"
     (proc / str(PID)).mkdir(parents=True)

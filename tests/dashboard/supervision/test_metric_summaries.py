@@ -11,7 +11,7 @@ from dashboard.runs.models import Evaluation, MetricSummary, Run, Step
 from dashboard.runs.queries import run_directory
 from dashboard.supervision.event_log import SupervisorLog
 from dashboard.supervision.ingest import ingest
-from dashboard.supervision.lease import Claim, claim_run
+from dashboard.supervision.lease import claim_run
 from dashboard.supervision.takeover import take_over
 from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.logs import LogBuilder
@@ -70,9 +70,7 @@ def make_log() -> LogBuilder:
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
-def test_batches_of_any_size_make_the_same_summaries(
-    run: Run, claim: Claim, size: int
-) -> None:
+def test_batches_of_any_size_make_the_same_summaries(run, claim, size):
     events = make_log().events
 
     for first in range(0, len(events), size):
@@ -84,7 +82,7 @@ def test_batches_of_any_size_make_the_same_summaries(
     assert stored(run)["eval/heldout/mean"] == (0.6, 6, 0.2, 2, 0.6, 6, 1.2, 3)
 
 
-def test_a_resume_removes_superseded_values(run: Run, claim: Claim) -> None:
+def test_a_resume_removes_superseded_values(run, claim):
     directory = run_directory(run.id)
     log = LogBuilder().started()
     log.add(StepFinished, step=1, metrics={"reward/mean": 0.5}).saved(1)
@@ -110,7 +108,7 @@ def test_a_resume_removes_superseded_values(run: Run, claim: Claim) -> None:
     assert stored(run)["reward/mean"] == (0.7, 2, 0.5, 1, 0.7, 2, 1.2, 2)
 
 
-def test_a_repeated_evaluation_counts_once(run: Run, claim: Claim) -> None:
+def test_a_repeated_evaluation_counts_once(run, claim):
     log = LogBuilder().started()
     for mean in (0.25, 0.5):
         evaluated(log, 1, {"eval/heldout/mean": mean})
@@ -120,7 +118,7 @@ def test_a_repeated_evaluation_counts_once(run: Run, claim: Claim) -> None:
     assert stored(run)["eval/heldout/mean"] == (0.25, 1, 0.25, 1, 0.25, 1, 0.25, 1)
 
 
-def test_numbers_without_measure_stop_no_ingest(run: Run, claim: Claim) -> None:
+def test_numbers_without_measure_stop_no_ingest(run, claim):
     log = LogBuilder().started()
     for step in range(1, 4):
         values = {"huge": 1.7e308, "low": -1.7e308, "none": float("nan")}
@@ -136,7 +134,7 @@ def test_numbers_without_measure_stop_no_ingest(run: Run, claim: Claim) -> None:
     assert stored(run) == kept
 
 
-def test_backfilled_summaries_equal_those_of_ingest(run: Run, claim: Claim) -> None:
+def test_backfilled_summaries_equal_those_of_ingest(run, claim):
     ingest(claim, make_log().events)
     wanted = stored(run)
     MetricSummary.objects.all().delete()

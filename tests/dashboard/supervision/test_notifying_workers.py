@@ -9,7 +9,6 @@ from django.conf import settings
 from dashboard.jobs.schedule import count_waiting
 from dashboard.runs.models import Run
 from dashboard.supervision.tasks import QUEUE, send_work
-from tests.dashboard.supervision.factories import Launcher
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +23,7 @@ def app() -> Iterator[Celery]:
             broker.default_channel.client.delete(QUEUE)
 
 
-def test_every_startable_run_has_one_message(app: Celery, launch: Launcher) -> None:
+def test_every_startable_run_has_one_message(app, launch):
     launch(name="a")
     launch(name="b")
     ended = launch(name="c")
@@ -34,9 +33,7 @@ def test_every_startable_run_has_one_message(app: Celery, launch: Launcher) -> N
     assert count_waiting(app, QUEUE) == 2
 
 
-def test_while_no_worker_listens_messages_do_not_pile_up(
-    app: Celery, launch: Launcher
-) -> None:
+def test_while_no_worker_listens_messages_do_not_pile_up(app, launch):
     launch()
 
     for _ in range(5):
@@ -45,7 +42,7 @@ def test_while_no_worker_listens_messages_do_not_pile_up(
     assert count_waiting(app, QUEUE) == 1
 
 
-def test_messages_lost_by_redis_are_sent_again(app: Celery, launch: Launcher) -> None:
+def test_messages_lost_by_redis_are_sent_again(app, launch):
     launch()
     send_work(app)
     with app.connection_for_write() as broker:
@@ -56,5 +53,5 @@ def test_messages_lost_by_redis_are_sent_again(app: Celery, launch: Launcher) ->
     assert count_waiting(app, QUEUE) == 1
 
 
-def test_without_a_queued_run_no_message_is_sent(app: Celery) -> None:
+def test_without_a_queued_run_no_message_is_sent(app):
     assert send_work(app) == 0

@@ -37,7 +37,7 @@ def opened(team: Team, user: User, **changes: Any) -> Run:
     return open_run(replace(OPENING, key=uuid4(), **changes), team=team, user=user)[0]
 
 
-def test_a_run_is_opened_with_the_trainers_fields(team: Team, alice: User) -> None:
+def test_a_run_is_opened_with_the_trainers_fields(team, alice):
     run, is_new = open_run(OPENING, team=team, user=alice)
 
     run.refresh_from_db()
@@ -63,7 +63,7 @@ def test_a_run_is_opened_with_the_trainers_fields(team: Team, alice: User) -> No
     assert AuditEntry.objects.filter(verb="run.opened", object_id=run.pk).exists()
 
 
-def test_the_same_key_opens_the_same_run(team: Team, alice: User) -> None:
+def test_the_same_key_opens_the_same_run(team, alice):
     first, _ = open_run(OPENING, team=team, user=alice)
 
     again, is_new = open_run(OPENING, team=team, user=alice)
@@ -71,7 +71,7 @@ def test_the_same_key_opens_the_same_run(team: Team, alice: User) -> None:
     assert (again.pk, is_new) == (first.pk, False)
 
 
-def test_a_key_is_a_teams_own(team: Team, alice: User, charlie: User) -> None:
+def test_a_key_is_a_teams_own(team, alice, charlie):
     run, _ = open_run(OPENING, team=team, user=alice)
     theirs = Team.objects.get(slug="other")
 
@@ -93,14 +93,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_an_invalid_field_is_named(team: Team, alice: User) -> None:
+def test_an_invalid_field_is_named(team, alice):
     for changes, fragment in REFUSED:
         with pytest.raises(ValueError, match=fragment):
             opened(team, alice, **changes)
     assert not Run.objects.exists()
 
 
-def test_another_attempt_supersedes_later_steps(team: Team, alice: User) -> None:
+def test_another_attempt_supersedes_later_steps(team, alice):
     run = opened(team, alice)
     send(run, LogBuilder().stepped(1).stepped(2).stepped(3))
 
@@ -114,7 +114,7 @@ def test_another_attempt_supersedes_later_steps(team: Team, alice: User) -> None
     assert run.attempts.get(number=2).from_step == 2
 
 
-def test_a_failed_run_is_trained_on(team: Team, alice: User) -> None:
+def test_a_failed_run_is_trained_on(team, alice):
     run = opened(team, alice)
     log = LogBuilder().stepped(1).failed("Out of memory.")
     assert send(run, log).state == RunState.FAILED
@@ -125,9 +125,7 @@ def test_a_failed_run_is_trained_on(team: Team, alice: User) -> None:
     assert (run.state, run.fail_reason, run.finished_at) == ("running", "", None)
 
 
-def test_an_attempt_cannot_start_after_an_unstored_step(
-    team: Team, alice: User
-) -> None:
+def test_an_attempt_cannot_start_after_an_unstored_step(team, alice):
     run = opened(team, alice)
 
     with pytest.raises(UserError) as raised:
@@ -135,7 +133,7 @@ def test_an_attempt_cannot_start_after_an_unstored_step(
     assert raised.value.code == "external_runs.bad_from_step"
 
 
-def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:
+def test_a_run_in_the_trash_is_not_trained_on(team, alice):
     run = opened(team, alice)
     send(run, LogBuilder().stepped(1).finished(1))
     Run.objects.filter(pk=run.pk).update(trashed_at=run.created_at)
@@ -144,7 +142,7 @@ def test_a_run_in_the_trash_is_not_trained_on(team: Team, alice: User) -> None:
         open_attempt(run, from_step=1, user=alice)
 
 
-def test_it_is_closed_at_once_and_never_paused(team: Team, alice: User) -> None:
+def test_it_is_closed_at_once_and_never_paused(team, alice):
     run = opened(team, alice)
 
     assert not request_pause(run=run, user=alice)
@@ -155,7 +153,7 @@ def test_it_is_closed_at_once_and_never_paused(team: Team, alice: User) -> None:
     assert "alice" in run.stop_reason
 
 
-def test_the_database_keeps_it_from_the_queue(team: Team, alice: User) -> None:
+def test_the_database_keeps_it_from_the_queue(team, alice):
     run = opened(team, alice)
 
     with pytest.raises(IntegrityError), transaction.atomic():

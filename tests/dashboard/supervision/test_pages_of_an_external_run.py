@@ -9,7 +9,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.runs.models import Run
 from dashboard.supervision.external_runs import open_run
@@ -33,7 +32,7 @@ PAGES = (
 
 
 @pytest.fixture
-def external(team: Team, alice: User) -> Run:
+def external(team, alice) -> Run:
     run = open_run(OPENING, team=team, user=alice)[0]
     send(run, LogBuilder().stepped(1).stepped(2))
     return run
@@ -45,9 +44,7 @@ def page(client: Client, name: str, *args: object) -> str:
     return answer.content.decode()
 
 
-def test_each_page_exists_and_names_the_trainer(
-    external: Run, alice_client: Client
-) -> None:
+def test_each_page_exists_and_names_the_trainer(external, alice_client):
     shown = {name: page(alice_client, name, external.pk) for name in PAGES}
     assert "data-run-pause>" not in shown["run"]
     for text in ("TRL 1.16.0 on node-3", "Close run"):
@@ -64,9 +61,7 @@ def test_each_page_exists_and_names_the_trainer(
     assert "2 of 2 prompts" in counted
 
 
-def test_the_band_of_rewards_is_what_was_measured(
-    external: Run, team: Team, alice: User, alice_client: Client
-) -> None:
+def test_the_band_of_rewards_is_what_was_measured(external, team, alice, alice_client):
     run = open_run(replace(OPENING, key=uuid4()), team=team, user=alice)[0]
     ends = {"reward/p10": 0.25, "reward/p90": 0.75, "reward/mean": 0.5}
     send(run, LogBuilder().add(StepFinished, step=1, metrics=ends))
@@ -94,13 +89,7 @@ def test_the_band_of_rewards_is_what_was_measured(
         ({}, ""),
     ],
 )
-def test_a_loss_that_trl_averages_is_marked(
-    team: Team,
-    alice: User,
-    alice_client: Client,
-    reported: dict[str, object],
-    mark: str,
-) -> None:
+def test_a_loss_that_trl_averages_is_marked(team, alice, alice_client, reported, mark):
     run = open_run(replace(OPENING, settings=reported), team=team, user=alice)[0]
     send(run, LogBuilder().stepped(1))
 
@@ -117,12 +106,8 @@ def test_a_loss_that_trl_averages_is_marked(
     ("num_steps", "more"), [(None, ()), ("10", ()), (10, ("rest",))]
 )
 def test_settings_that_look_like_phases_are_values(
-    num_steps: object,
-    more: tuple[str, ...],
-    team: Team,
-    alice: User,
-    alice_client: Client,
-) -> None:
+    num_steps, more, team, alice, alice_client
+):
     first = {"name": "warm", "num_steps": num_steps}
     value = [first, *more]
     given = {"curriculum": value, "phases": value}
@@ -141,9 +126,7 @@ def test_settings_that_look_like_phases_are_values(
     assert "settings.curriculum" in differing
 
 
-def test_its_settings_are_compared(
-    external: Run, team: Team, alice: User, alice_client: Client
-) -> None:
+def test_its_settings_are_compared(external, team, alice, alice_client):
     changed = replace(OPENING, key=uuid4(), settings={"learning_rate": 2e-6})
     other = open_run(changed, team=team, user=alice)[0]
 

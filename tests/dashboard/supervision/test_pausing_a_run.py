@@ -6,9 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from django.db.models.functions import Now
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import AuditEntry, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.runs.control import request_pause, request_stop, resume_run
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
@@ -18,7 +17,7 @@ from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import claim_next, claim_run, lose_attempt, reap
 from dashboard.supervision.process import write_snapshot
 from dashboard.supervision.tasks import resume_on_free_disk
-from tests.dashboard.supervision.factories import RECIPE, Launcher
+from tests.dashboard.supervision.factories import RECIPE
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.test_supervising_a_run import after_steps, live
 from trainer.config import RunConfig, read_config
@@ -38,7 +37,7 @@ def anywhere(run: Run) -> bool:
     return True
 
 
-def test_a_run_with_failing_scores_pauses_with_a_reason(run: Run) -> None:
+def test_a_run_with_failing_scores_pauses_with_a_reason(run):
     paused = live(run, "pause_itself")
 
     assert (paused.state, paused.lease_until) == (RunState.PAUSED, None)
@@ -54,7 +53,7 @@ def test_a_run_with_failing_scores_pauses_with_a_reason(run: Run) -> None:
     assert run.events.get(type="run_paused").body["faults"][0]["count"] == 16
 
 
-def test_a_run_paused_for_disk_space_resumes_automatically(run: Run) -> None:
+def test_a_run_paused_for_disk_space_resumes_automatically(run):
     paused = live(run, "wait_for_disk_space")
 
     assert paused.state == RunState.PAUSED
@@ -64,7 +63,7 @@ def test_a_run_paused_for_disk_space_resumes_automatically(run: Run) -> None:
     assert (run.state, run.pause_reason) == (RunState.QUEUED, "")
 
 
-def test_a_run_that_someone_paused_does_not_resume(run: Run, alice: User) -> None:
+def test_a_run_that_someone_paused_does_not_resume(run, alice):
     act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
     paused = live(run, "wait_for_disk_space_on_request", act)
@@ -75,7 +74,7 @@ def test_a_run_that_someone_paused_does_not_resume(run: Run, alice: User) -> Non
     assert resume_on_free_disk() == []
 
 
-def test_a_run_on_another_disk_does_not_resume(run: Run) -> None:
+def test_a_run_on_another_disk_does_not_resume(run):
     """It would meet the same at once, and hold a GPU without an end."""
     paused = live(run, "wait_for_a_person_to_free_disk_space")
 
@@ -83,9 +82,7 @@ def test_a_run_on_another_disk_does_not_resume(run: Run) -> None:
     assert resume_on_free_disk() == []
 
 
-def test_a_run_on_a_node_with_a_full_disk_does_not_resume(
-    run: Run, settings: Settings
-) -> None:
+def test_a_run_on_a_node_with_a_full_disk_does_not_resume(run, settings):
     """It would compare what the node's disk lacks with the worker's."""
     settings.COHORT_RAY_STORAGE = "/mnt/cohort"
     run.config["distributed"] = {"where": "ray"}
@@ -97,7 +94,7 @@ def test_a_run_on_a_node_with_a_full_disk_does_not_resume(
     assert resume_on_free_disk() == []
 
 
-def test_a_stop_is_heeded_where_the_disk_was_full(run: Run, alice: User) -> None:
+def test_a_stop_is_heeded_where_the_disk_was_full(run, alice):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     assert request_stop(run=run, user=alice)
@@ -109,9 +106,7 @@ def test_a_stop_is_heeded_where_the_disk_was_full(run: Run, alice: User) -> None
     assert not run.attempts.filter(ended_at=None).exists()
 
 
-def test_a_stop_request_is_followed_by_another_supervisor(
-    run: Run, alice: User
-) -> None:
+def test_a_stop_request_is_followed_by_another_supervisor(run, alice):
     claim_run(run.id, "worker-1")
     stale = Run.objects.get(id=run.id)
     assert request_stop(run=run, user=alice)
@@ -122,13 +117,13 @@ def test_a_stop_request_is_followed_by_another_supervisor(
     assert (run.state, run.num_losses) == (RunState.STOPPED, 0)
 
 
-def test_a_trainer_killed_after_its_pause_event_has_paused(run: Run) -> None:
+def test_a_trainer_killed_after_its_pause_event_has_paused(run):
     paused = live(run, "be_killed_while_it_pauses")
 
     assert paused.state == RunState.PAUSED
 
 
-def test_a_supervisor_killed_after_the_pause_event_costs_one_attempt(run: Run) -> None:
+def test_a_supervisor_killed_after_the_pause_event_costs_one_attempt(run):
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     log = LogBuilder().started().stepped(1).saved(1)
@@ -142,7 +137,7 @@ def test_a_supervisor_killed_after_the_pause_event_costs_one_attempt(run: Run) -
     assert run.state == RunState.QUEUED  # where it will pause again
 
 
-def test_a_paused_run_does_not_block_others(run: Run, launch: Launcher) -> None:
+def test_a_paused_run_does_not_block_others(run, launch):
     live(run, "pause_itself")
     other = launch(name="second")
 
@@ -155,7 +150,7 @@ def test_a_paused_run_does_not_block_others(run: Run, launch: Launcher) -> None:
     assert run.state == RunState.PAUSED
 
 
-def test_a_requested_pause_saves_a_checkpoint(run: Run, alice: User) -> None:
+def test_a_requested_pause_saves_a_checkpoint(run, alice):
     act = after_steps(2, run, lambda: request_pause(run=run, user=alice))
 
     paused = live(run, "train_until_stopped", act)
@@ -166,17 +161,13 @@ def test_a_requested_pause_saves_a_checkpoint(run: Run, alice: User) -> None:
     assert AuditEntry.objects.get(verb="run.pause_requested").actor == alice
 
 
-def test_a_trainer_deaf_to_a_pause_is_killed_and_the_run_paused(
-    run: Run, alice: User
-) -> None:
+def test_a_trainer_deaf_to_a_pause_is_killed_and_the_run_paused(run, alice):
     act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
     assert live(run, "ignore_requests", act).state == RunState.PAUSED
 
 
-def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(
-    run: Run, alice: User
-) -> None:
+def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(run, alice):
     act = after_steps(1, run, lambda: request_pause(run=run, user=alice))
 
     paused = live(run, "train_until_stopped", lambda: act() or run.steps.count() >= 1)
@@ -184,7 +175,7 @@ def test_a_worker_that_shuts_down_meanwhile_leaves_it_paused(
     assert paused.state == RunState.PAUSED
 
 
-def test_a_run_lost_while_it_was_to_pause_is_paused(run: Run, alice: User) -> None:
+def test_a_run_lost_while_it_was_to_pause_is_paused(run, alice):
     claim_run(run.id, "worker-1")
     request_pause(run=run, user=alice)
     run.refresh_from_db()
@@ -195,7 +186,7 @@ def test_a_run_lost_while_it_was_to_pause_is_paused(run: Run, alice: User) -> No
     assert run.state == RunState.PAUSED
 
 
-def test_a_stop_is_stronger_than_a_pause(run: Run, alice: User) -> None:
+def test_a_stop_is_stronger_than_a_pause(run, alice):
     def ask() -> None:
         request_pause(run=run, user=alice)
         request_stop(run=run, user=alice)
@@ -205,11 +196,11 @@ def test_a_stop_is_stronger_than_a_pause(run: Run, alice: User) -> None:
     assert ended.state == RunState.STOPPED
 
 
-def test_only_a_run_with_a_worker_pauses(run: Run, alice: User) -> None:
+def test_only_a_run_with_a_worker_pauses(run, alice):
     assert not request_pause(run=run, user=alice)
 
 
-def test_a_resumed_run_is_queued_afresh(run: Run, alice: User) -> None:
+def test_a_resumed_run_is_queued_afresh(run, alice):
     live(run, "pause_itself")
     Run.objects.filter(id=run.id).update(num_losses=2)
     run.refresh_from_db()
@@ -225,7 +216,7 @@ def test_a_resumed_run_is_queued_afresh(run: Run, alice: User) -> None:
     assert claim.attempt == 2
 
 
-def test_a_paused_run_can_be_stopped(run: Run, alice: User) -> None:
+def test_a_paused_run_can_be_stopped(run, alice):
     live(run, "pause_itself")
 
     assert request_stop(run=run, user=alice)
@@ -235,9 +226,7 @@ def test_a_paused_run_can_be_stopped(run: Run, alice: User) -> None:
     assert run.checkpoints.exists()
 
 
-def test_a_resume_may_allow_more_errors_in_every_phase(
-    launch: Launcher, alice: User
-) -> None:
+def test_a_resume_may_allow_more_errors_in_every_phase(launch, alice):
     run = launch(
         phases=[
             {"name": "a", "num_steps": 4, "changes": {}},
@@ -258,9 +247,7 @@ def test_a_resume_may_allow_more_errors_in_every_phase(
     assert entry.detail == {"max_error_share": 0.9}
 
 
-def test_a_resume_may_raise_the_limit_of_all_phases(
-    launch: Launcher, alice: User
-) -> None:
+def test_a_resume_may_raise_the_limit_of_all_phases(launch, alice):
     run = launch(
         reward={"recipe": RECIPE, "max_error_share": 0.3},
         phases=[{"name": "a", "num_steps": 10, "changes": {"reward": SHARE}}],
@@ -275,7 +262,7 @@ def test_a_resume_may_raise_the_limit_of_all_phases(
     assert phase.config.reward.max_error_share == 0.3
 
 
-def test_files_of_a_run_that_is_resumed_as_it_was_stay(run: Run, alice: User) -> None:
+def test_files_of_a_run_that_is_resumed_as_it_was_stay(run, alice):
     live(run, "pause_itself")
     run.refresh_from_db()
     path = run_directory(run.id).config

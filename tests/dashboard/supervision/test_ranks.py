@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from dashboard.runs.models import Run, RunEvent
 from dashboard.supervision.ingest import ingest
-from dashboard.supervision.lease import Claim, claim_run
+from dashboard.supervision.lease import claim_run
 from dashboard.supervision.models import RunRanks
 from dashboard.supervision.ranks import KEPT_STEPS, LEAST_STEPS, read_ranks
 from tests.dashboard.supervision.logs import LogBuilder
@@ -29,9 +29,7 @@ def table(client: Client, run: Run) -> str:
     return response.content.decode()
 
 
-def test_a_run_keeps_the_newest_values_and_the_work_of_some_steps(
-    claim: Claim, run: Run
-) -> None:
+def test_a_run_keeps_the_newest_values_and_the_work_of_some_steps(claim, run):
     log = LogBuilder().started()
     for step in range(1, KEPT_STEPS + 11):
         measure(log, step, float(step), 2.0)
@@ -47,7 +45,7 @@ def test_a_run_keeps_the_newest_values_and_the_work_of_some_steps(
     assert {str(body) for (body,) in bodies} == {"{}"}
 
 
-def test_another_attempt_begins_with_its_own_ranks(claim: Claim, run: Run) -> None:
+def test_another_attempt_begins_with_its_own_ranks(claim, run):
     ingest(claim, measure(LogBuilder().started(), 1, 9.0, 9.0).events)
     Run.objects.filter(id=run.id).update(state="queued")
     again = claim_run(run.id, "worker-2")
@@ -68,9 +66,7 @@ def test_another_attempt_begins_with_its_own_ranks(claim: Claim, run: Run) -> No
         ([1.0, 2.0, 3.0, 1.0, 1.0], [2, 1]),
     ],
 )
-def test_a_rank_whose_work_takes_longer_is_slow(
-    work: list[float], slow: list[int], claim: Claim, run: Run
-) -> None:
+def test_a_rank_whose_work_takes_longer_is_slow(work, slow, claim, run):
     log = LogBuilder().started()
     for step in range(1, LEAST_STEPS):
         measure(log, step, *work)
@@ -88,9 +84,7 @@ def test_a_rank_whose_work_takes_longer_is_slow(
     assert [row.rank for row in ranks.slow] == slow
 
 
-def test_the_table_has_a_row_for_each_rank(
-    claim: Claim, run: Run, alice_client: Client
-) -> None:
+def test_the_table_has_a_row_for_each_rank(claim, run, alice_client):
     assert "data-rank=" not in table(alice_client, run)
     log = LogBuilder().started()
     for step in range(1, 7):

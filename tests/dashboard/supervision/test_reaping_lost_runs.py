@@ -14,7 +14,6 @@ from dashboard.runs.models import Run, RunState
 from dashboard.supervision import lease
 from dashboard.supervision.lease import RENEW_SECONDS, claim_run, renew
 from dashboard.supervision.models import ReaperWatch, Worker
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.machines import make_worker
 
 AT_ONCE = timedelta(0)
@@ -37,13 +36,13 @@ def rest_seconds(run: Run) -> float:
     return float(rest.total_seconds())
 
 
-def test_a_run_with_a_lease_is_not_reaped(run: Run) -> None:
+def test_a_run_with_a_lease_is_not_reaped(run):
     claim(run)
 
     assert lease.reap(grace=AT_ONCE) == []
 
 
-def test_a_lost_run_is_queued_again_after_growing_rests(run: Run) -> None:
+def test_a_lost_run_is_queued_again_after_growing_rests(run):
     rests = []
     for _ in range(3):
         claim(run)
@@ -58,7 +57,7 @@ def test_a_lost_run_is_queued_again_after_growing_rests(run: Run) -> None:
     assert AuditEntry.objects.filter(verb="run.lost").count() == 3
 
 
-def test_a_fourth_loss_in_a_row_is_the_end(run: Run) -> None:
+def test_a_fourth_loss_in_a_row_is_the_end(run):
     for _ in range(4):
         claim(run)
         expire(run)
@@ -70,7 +69,7 @@ def test_a_fourth_loss_in_a_row_is_the_end(run: Run) -> None:
     assert run.finished_at is not None
 
 
-def test_a_run_that_was_being_stopped_is_stopped(run: Run) -> None:
+def test_a_run_that_was_being_stopped_is_stopped(run):
     claim(run)
     Run.objects.filter(id=run.id).update(state=RunState.STOPPING)
     expire(run)
@@ -81,7 +80,7 @@ def test_a_run_that_was_being_stopped_is_stopped(run: Run) -> None:
     assert run.state == RunState.STOPPED
 
 
-def test_reaping_again_changes_nothing(run: Run) -> None:
+def test_reaping_again_changes_nothing(run):
     claim(run)
     expire(run)
     lease.reap(grace=AT_ONCE)
@@ -91,7 +90,7 @@ def test_reaping_again_changes_nothing(run: Run) -> None:
     assert Run.objects.filter(id=run.id).values().get() == before
 
 
-def test_after_a_database_outage_supervisors_get_time_to_report(run: Run) -> None:
+def test_after_a_database_outage_supervisors_get_time_to_report(run):
     claim(run)
     expire(run)
 
@@ -109,7 +108,7 @@ def checked_ago(seconds: float, *, began: float) -> None:
     )
 
 
-def test_in_an_ordinary_round_a_lost_run_is_found_at_once(run: Run) -> None:
+def test_in_an_ordinary_round_a_lost_run_is_found_at_once(run):
     claim(run)
     expire(run)
     checked_ago(15, began=90)
@@ -118,7 +117,7 @@ def test_in_an_ordinary_round_a_lost_run_is_found_at_once(run: Run) -> None:
 
 
 @pytest.mark.parametrize("asleep", [45, 3_600])
-def test_after_a_sleep_living_supervisors_renew_first(run: Run, asleep: int) -> None:
+def test_after_a_sleep_living_supervisors_renew_first(run, asleep):
     held = claim_run(run.id, "worker-1")
     assert held is not None
     expire(run)
@@ -132,7 +131,7 @@ def test_after_a_sleep_living_supervisors_renew_first(run: Run, asleep: int) -> 
     assert lease.reap(grace=SHORT) == []
 
 
-def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
+def test_after_a_sleep_a_lost_run_is_found_a_round_later(run):
     claim(run)
     expire(run)
     checked_ago(3_600, began=7_200)
@@ -143,7 +142,7 @@ def test_after_a_sleep_a_lost_run_is_found_a_round_later(run: Run) -> None:
     assert lease.reap(grace=SHORT) == [run.id]
 
 
-def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
+def test_looks_that_always_come_late_find_lost_runs(run):
     claim(run)
     expire(run)
     checked_ago(70, began=7_200)
@@ -154,14 +153,14 @@ def test_looks_that_always_come_late_find_lost_runs(run: Run) -> None:
     assert lease.reap(grace=SHORT) == [run.id]
 
 
-def test_a_check_interval_is_shorter_than_a_gap_and_a_renewal() -> None:
+def test_a_check_interval_is_shorter_than_a_gap_and_a_renewal():
     round_seconds = app.conf.beat_schedule["reap"]["schedule"]
 
     assert lease.TURN.total_seconds() > RENEW_SECONDS
     assert round_seconds + RENEW_SECONDS < lease.GAP.total_seconds()
 
 
-def test_after_a_sleep_workers_of_long_ago_may_report_first() -> None:
+def test_after_a_sleep_workers_of_long_ago_may_report_first():
     make_worker("training@laptop")
     Worker.objects.update(last_seen=Now() - timedelta(days=8))
     checked_ago(8 * 86_400, began=9 * 86_400)
@@ -175,7 +174,7 @@ def test_after_a_sleep_workers_of_long_ago_may_report_first() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_four_reapers_at_once_count_one_loss(launch: Launcher) -> None:
+def test_four_reapers_at_once_count_one_loss(launch):
     runs = [launch(name=f"run {n}") for n in range(5)]
     for run in runs:
         claim(run)

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from dashboard.completions.models import StepRollup
 from dashboard.completions.rewards import correct_if
 from dashboard.completions.signals.rule_shares import read_rule_shares
@@ -16,7 +14,7 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.supervision.event_log import SupervisorLog
 from dashboard.supervision.ingest import ingest
-from dashboard.supervision.lease import Claim, claim_run
+from dashboard.supervision.lease import claim_run
 from dashboard.supervision.rollups import fill_rollups
 from dashboard.supervision.takeover import take_over
 from tests.dashboard.supervision.checkpoints import save
@@ -48,7 +46,7 @@ def stored(run: Run) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_step_is_rolled_up_with_its_last_line(run: Run, claim: Claim) -> None:
+def test_a_step_is_rolled_up_with_its_last_line(run, claim):
     log = LogBuilder().started().stepped(1, num_groups=3)
 
     ingest(claim, log.events[:-1])
@@ -63,7 +61,7 @@ def test_a_step_is_rolled_up_with_its_last_line(run: Run, claim: Claim) -> None:
     assert read_rule_shares(run)["variance"] == {"answer": [1.0], "format": [0.0]}
 
 
-def test_lines_in_any_batches_make_the_same_rollups(run: Run, claim: Claim) -> None:
+def test_lines_in_any_batches_make_the_same_rollups(run, claim):
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3, num_groups=5)
     ingest(claim, log.events)
     at_once = stored(run)
@@ -81,7 +79,7 @@ def test_lines_in_any_batches_make_the_same_rollups(run: Run, claim: Claim) -> N
     assert stored(run) == at_once
 
 
-def test_times_are_kept_without_groups_too(run: Run, claim: Claim) -> None:
+def test_times_are_kept_without_groups_too(run, claim):
     log = LogBuilder().started()
     metrics = {"time/generate": 2.0, "time/step": 3.0, "time/score": None}
     log.add(StepFinished, step=1, metrics=metrics)
@@ -92,9 +90,7 @@ def test_times_are_kept_without_groups_too(run: Run, claim: Claim) -> None:
     assert read_step_timing(run)["seconds"]["step"] == [3.0]
 
 
-def test_a_resume_supersedes_the_rollups_past_its_checkpoint(
-    run: Run, claim: Claim
-) -> None:
+def test_a_resume_supersedes_the_rollups_past_its_checkpoint(run, claim):
     directory = run_directory(run.id)
     log = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
     log.write(directory.attempt(1).events)
@@ -114,7 +110,7 @@ def test_a_resume_supersedes_the_rollups_past_its_checkpoint(
     assert [sum(c["signals"].values()) for c in columns] == [2, 4]
 
 
-def test_backfilled_rollups_equal_those_of_ingest(run: Run, claim: Claim) -> None:
+def test_backfilled_rollups_equal_those_of_ingest(run, claim):
     log = LogBuilder().started().stepped(1).stepped(2).stepped(3, num_groups=3)
     log.add(StepFinished, step=4, metrics={"time/generate": 2.0, "time/step": 3.0})
     ingest(claim, log.events)
@@ -128,7 +124,7 @@ def test_backfilled_rollups_equal_those_of_ingest(run: Run, claim: Claim) -> Non
     assert fill_rollups(run) == 0
 
 
-def test_rollups_without_passes_are_recomputed(run: Run, claim: Claim) -> None:
+def test_rollups_without_passes_are_recomputed(run, claim):
     log = LogBuilder().started().stepped(1).stepped(2)
     log.add(StepFinished, step=3, metrics={"time/step": 3.0})
     ingest(claim, log.events)
@@ -142,7 +138,7 @@ def test_rollups_without_passes_are_recomputed(run: Run, claim: Claim) -> None:
     assert fill_rollups(run) == 0
 
 
-def test_counts_by_the_highest_reward_are_called_so(run: Run) -> None:
+def test_counts_by_the_highest_reward_are_called_so(run):
     run.summary["correct"] = "highest"
 
     assert correct_if(run, 1) == "the highest reward that the recipe can give"

@@ -18,7 +18,7 @@ def found_in(
 
 
 @pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _patience(monkeypatch) -> None:
     """Whatever else the machine does meanwhile."""
     monkeypatch.setattr(log_search, "MAX_SECONDS", 60.0)
 
@@ -28,25 +28,25 @@ def numbers(found: Found) -> list[int]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path) -> Path:
     path = tmp_path / "trainer.log"
     lines = ["step 1", "Reward 0.5 (a+b)", "step 2", "saved", "REWARD 0.7", "", "end"]
     path.write_text("".join(line + "\n" for line in lines))
     return path
 
 
-def test_a_text_is_found_as_it_is_typed(log: Path) -> None:
+def test_a_text_is_found_as_it_is_typed(log):
     assert numbers(found_in(log, "(a+b)")) == [2]
     assert numbers(found_in(log, "reward")) == [2, 5]
     assert numbers(found_in(log, "REWARD", case=True)) == [5]
 
 
-def test_a_pattern_matches_within_a_line(log: Path) -> None:
+def test_a_pattern_matches_within_a_line(log):
     assert numbers(found_in(log, r"^step \d$", regex=True)) == [1, 3]
     assert numbers(found_in(log, r"1\s+Reward", regex=True)) == []
 
 
-def test_a_match_comes_with_its_place_and_the_lines_around(log: Path) -> None:
+def test_a_match_comes_with_its_place_and_the_lines_around(log):
     (match,) = found_in(log, "saved").matches
 
     assert match.line.text[slice(*match.spans[0])] == "saved"
@@ -55,7 +55,7 @@ def test_a_match_comes_with_its_place_and_the_lines_around(log: Path) -> None:
     assert match.after == ["REWARD 0.7", ""]
 
 
-def test_the_search_uses_the_shown_text(tmp_path: Path) -> None:
+def test_the_search_uses_the_shown_text(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"x\n\x1b[31mout of\x1b[0m memory\nload 1%\rload 99%\n")
 
@@ -65,7 +65,7 @@ def test_the_search_uses_the_shown_text(tmp_path: Path) -> None:
     assert numbers(found_in(path, "99%")) == [3]
 
 
-def test_places_hold_across_blocks(tmp_path: Path) -> None:
+def test_places_hold_across_blocks(tmp_path):
     path = tmp_path / "log"
     path.write_text("".join(f"line {n} é\n" for n in range(1, 100_001)))
 
@@ -75,7 +75,7 @@ def test_places_hold_across_blocks(tmp_path: Path) -> None:
     assert path.read_bytes()[match.line.at :].startswith(b"line 99999 ")
 
 
-def test_only_a_hundred_are_listed_at_once_and_all_are_counted(tmp_path: Path) -> None:
+def test_only_a_hundred_are_listed_at_once_and_all_are_counted(tmp_path):
     path = tmp_path / "log"
     path.write_text("hit\n" * 250)
 
@@ -85,7 +85,7 @@ def test_only_a_hundred_are_listed_at_once_and_all_are_counted(tmp_path: Path) -
     assert found.matches[0].number == 201
 
 
-def test_a_search_with_too_many_matches_stops_and_reports_it(tmp_path: Path) -> None:
+def test_a_search_with_too_many_matches_stops_and_reports_it(tmp_path):
     path = tmp_path / "log"
     path.write_text("hit\n" * 5_000)
 
@@ -95,9 +95,7 @@ def test_a_search_with_too_many_matches_stops_and_reports_it(tmp_path: Path) -> 
     assert "1,000" in found.stopped
 
 
-def test_a_search_that_times_out_reports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_times_out_reports_it(tmp_path, monkeypatch):
     monkeypatch.setattr(log_search, "MAX_SECONDS", 0.0)
     path = tmp_path / "log"
     path.write_text("x" * 99 + "\n" + "y\n" * 1_000_000)
@@ -124,9 +122,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("length", [80, 5_000, 3_000_000])
-def test_nothing_is_searched_that_takes_more_than_a_second(
-    tmp_path: Path, length: int
-) -> None:
+def test_nothing_is_searched_that_takes_more_than_a_second(tmp_path, length):
     path = tmp_path / "log"
     path.write_text(("abc xyz0123." * length)[:length] + "\n" + "y\n" * 100)
 
@@ -137,7 +133,7 @@ def test_nothing_is_searched_that_takes_more_than_a_second(
         assert 0 < pattern.most * pattern.programsize <= log_search.MAX_WORK, query
 
 
-def test_a_line_without_end_shifts_no_number(tmp_path: Path) -> None:
+def test_a_line_without_end_shifts_no_number(tmp_path):
     path = tmp_path / "log"
     path.write_text("first hit\n" + "x" * 5_000_000 + " hit\nlast hit\n")
 
@@ -147,7 +143,7 @@ def test_a_line_without_end_shifts_no_number(tmp_path: Path) -> None:
     assert path.read_bytes()[last.line.at :] == b"last hit\n"
 
 
-def test_a_pattern_that_cannot_be_searched_is_refused() -> None:
+def test_a_pattern_that_cannot_be_searched_is_refused():
     for query, regex, code in (
         ("", False, "logs.empty_query"),
         ("x" * 501, False, "logs.query_too_long"),
@@ -161,7 +157,7 @@ def test_a_pattern_that_cannot_be_searched_is_refused() -> None:
         assert code_of(raised.value) == code, query
 
 
-def test_a_quoted_pattern_without_an_end_matches(tmp_path: Path) -> None:
+def test_a_quoted_pattern_without_an_end_matches(tmp_path):
     path = tmp_path / "log"
     path.write_text("one\na [b] c\n[d]|one more\n")
 

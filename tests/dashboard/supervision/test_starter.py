@@ -3,11 +3,9 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import Dataset
 from dashboard.runs.models import Run
 from dashboard.supervision.starter import copy_starter, launch_starter_run
@@ -29,7 +27,7 @@ kind = "exact_answer"
 
 
 @pytest.fixture
-def starter(tmp_path: Path) -> Path:
+def starter(tmp_path) -> Path:
     """What a starter has, as far as the first run needs it."""
     rows = [
         {"prompt": f"{n} 5 7 > 1", "answer": None, "columns": {"target": n}}
@@ -44,9 +42,7 @@ def starter(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_first_run_uses_the_starters_settings(
-    team: Team, alice: User, starter: Path
-) -> None:
+def test_the_first_run_uses_the_starters_settings(team, alice, starter):
     run = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert run is not None
@@ -58,9 +54,7 @@ def test_the_first_run_uses_the_starters_settings(
     assert run.dataset_version.mapping["columns"] == ["target"]
 
 
-def test_rows_keep_the_order_the_model_was_starter_with(
-    team: Team, alice: User, starter: Path
-) -> None:
+def test_rows_keep_the_order_the_model_was_starter_with(team, alice, starter):
     run = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert run is not None
@@ -68,7 +62,7 @@ def test_rows_keep_the_order_the_model_was_starter_with(
     assert [row.columns["target"] for row in kept] == [0, 1, 2, 3]
 
 
-def test_it_is_launched_once(team: Team, alice: User, starter: Path) -> None:
+def test_it_is_launched_once(team, alice, starter):
     launch_starter_run(team=team, user=alice, folder=starter)
 
     again = launch_starter_run(team=team, user=alice, folder=starter)
@@ -78,9 +72,7 @@ def test_it_is_launched_once(team: Team, alice: User, starter: Path) -> None:
     assert Dataset.objects.count() == 1
 
 
-def test_it_is_launched_even_with_earlier_runs(
-    team: Team, alice: User, starter: Path, run: Run
-) -> None:
+def test_it_is_launched_even_with_earlier_runs(team, alice, starter, run):
     launched = launch_starter_run(team=team, user=alice, folder=starter)
 
     assert launched is not None
@@ -88,9 +80,7 @@ def test_it_is_launched_even_with_earlier_runs(
     assert Run.objects.count() == 2
 
 
-def test_it_is_not_launched_again_once_it_was_deleted(
-    team: Team, alice: User, starter: Path
-) -> None:
+def test_it_is_not_launched_again_once_it_was_deleted(team, alice, starter):
     launched = launch_starter_run(team=team, user=alice, folder=starter)
     assert launched is not None
     launched.delete()
@@ -100,12 +90,12 @@ def test_it_is_not_launched_again_once_it_was_deleted(
 
 
 @pytest.fixture
-def data(settings: Any, tmp_path: Path) -> Path:
+def data(settings, tmp_path) -> Path:
     settings.COHORT_DATA = tmp_path
     return tmp_path
 
 
-def test_a_copy_that_was_ended_is_made_again_from_its_start(data: Path) -> None:
+def test_a_copy_that_was_ended_is_made_again_from_its_start(data):
     folder = data / "starter" / "countdown"
     (folder / "model").mkdir(parents=True)
     (folder / "model" / "model.safetensors").write_text("half of i")
@@ -119,7 +109,7 @@ def test_a_copy_that_was_ended_is_made_again_from_its_start(data: Path) -> None:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
 
 
-def test_a_starter_that_is_there_is_kept(data: Path) -> None:
+def test_a_starter_that_is_there_is_kept(data):
     folder = data / "starter" / "countdown"
     folder.mkdir(parents=True)
     (folder / "starter.json").write_text("of an earlier release")
@@ -129,9 +119,7 @@ def test_a_starter_that_is_there_is_kept(data: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["starter.json"]
 
 
-def test_the_shipped_starter_becomes_a_run_of_its_copy(
-    team: Team, alice: User, data: Path
-) -> None:
+def test_the_shipped_starter_becomes_a_run_of_its_copy(team, alice, data):
     run = launch_starter_run(team=team, user=alice, folder=copy_starter())
 
     assert run is not None

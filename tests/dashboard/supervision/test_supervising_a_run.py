@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import pytest
-
-from dashboard.accounts.models import AuditEntry, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.runs.control import request_stop
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import RunDirectory, run_directory
@@ -103,7 +101,7 @@ def rest_is_over(run: Run) -> None:
     Run.objects.filter(id=run.id).update(not_before=None)
 
 
-def test_a_finished_run_has_all_its_steps(run: Run) -> None:
+def test_a_finished_run_has_all_its_steps(run):
     ended = live(run, "finish")
 
     assert ended.state == RunState.FINISHED
@@ -113,7 +111,7 @@ def test_a_finished_run_has_all_its_steps(run: Run) -> None:
     assert list(run.steps.order_by("step").values_list("step", flat=True)) == [1, 2, 3]
 
 
-def test_the_run_directory_contains_the_launched_config(run: Run) -> None:
+def test_the_run_directory_contains_the_launched_config(run):
     live(run, "finish")
 
     directory = run_directory(run.id)
@@ -123,28 +121,28 @@ def test_the_run_directory_contains_the_launched_config(run: Run) -> None:
     assert "Claimed by worker-1." in directory.attempt(1).supervisor_log.read_text()
 
 
-def test_a_failed_run_shows_the_trainers_error(run: Run) -> None:
+def test_a_failed_run_shows_the_trainers_error(run):
     ended = live(run, "fail")
 
     assert ended.state == RunState.FAILED
     assert ended.fail_reason == "No tokenizer."
 
 
-def test_a_refused_configuration_is_shown_with_its_sentence(run: Run) -> None:
+def test_a_refused_configuration_is_shown_with_its_sentence(run):
     ended = live(run, "refuse")
 
     assert ended.state == RunState.FAILED
     assert "optim.num_steps" in ended.fail_reason
 
 
-def test_a_trainer_that_leaves_without_a_word_has_failed(run: Run) -> None:
+def test_a_trainer_that_leaves_without_a_word_has_failed(run):
     ended = live(run, "fall_silent")
 
     assert ended.state == RunState.FAILED
     assert ended.fail_reason
 
 
-def test_a_stop_ends_with_a_checkpoint(run: Run, alice: User) -> None:
+def test_a_stop_ends_with_a_checkpoint(run, alice):
     act = after_steps(2, run, lambda: request_stop(run=run, user=alice))
 
     ended = live(run, "train_until_stopped", act)
@@ -159,7 +157,7 @@ def is_loading(run: Run) -> bool:
     return log.exists() and "loading" in log.read_text()
 
 
-def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) -> None:
+def test_a_run_that_is_stopped_as_it_loads_has_stopped(run, alice):
     def act() -> bool:
         if is_loading(run) and Run.objects.get(id=run.id).state == RunState.STARTING:
             request_stop(run=run, user=alice)
@@ -171,15 +169,15 @@ def test_a_run_that_is_stopped_as_it_loads_has_stopped(run: Run, alice: User) ->
     assert run.attempts.get().outcome == "stopped at step 0"
 
 
-def test_a_run_that_loads_as_its_worker_shuts_down_is_handed_back(run: Run) -> None:
+def test_a_run_that_loads_as_its_worker_shuts_down_is_handed_back(run):
     ended = live(run, "load_until_stopped", lambda: is_loading(run))
 
     assert (ended.state, ended.num_losses) == (RunState.QUEUED, 0)
 
 
 def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
-    run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, alice, monkeypatch
+):
     monkeypatch.setattr(process, "LOG_CAP_BYTES", 10_000)
     monkeypatch.setattr(process, "LOG_KEPT_BYTES", 1_000)
     stop = after_steps(30, run, lambda: request_stop(run=run, user=alice))
@@ -190,7 +188,7 @@ def test_a_trainer_that_talks_without_end_does_not_fill_the_disk(
     assert re.match(r"\[\d+ bytes left out\]\n", text)
 
 
-def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
+def test_a_trainer_deaf_to_a_stop_is_killed(run, alice):
     act = after_steps(1, run, lambda: request_stop(run=run, user=alice))
 
     ended = live(run, "ignore_requests", act)
@@ -199,7 +197,7 @@ def test_a_trainer_deaf_to_a_stop_is_killed(run: Run, alice: User) -> None:
     assert "SIGKILL" in run.attempts.get().outcome
 
 
-def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
+def test_a_worker_that_shuts_down_hands_the_run_back(run):
     ended = live(run, "train_until_stopped", lambda: run.steps.count() >= 2)
 
     assert ended.state == RunState.QUEUED
@@ -208,9 +206,7 @@ def test_a_worker_that_shuts_down_hands_the_run_back(run: Run) -> None:
     assert run.checkpoints.exists()
 
 
-def test_a_killed_trainer_costs_an_attempt_and_is_taken_up_later(
-    run: Run,
-) -> None:
+def test_a_killed_trainer_costs_an_attempt_and_is_taken_up_later(run):
     ended = live(run, "be_killed")
 
     assert ended.state == RunState.QUEUED
@@ -220,7 +216,7 @@ def test_a_killed_trainer_costs_an_attempt_and_is_taken_up_later(
     assert claim_run(run.id, "worker-1") is None
 
 
-def test_four_attempts_lost_in_a_row_end_the_run(run: Run) -> None:
+def test_four_attempts_lost_in_a_row_end_the_run(run):
     for _ in range(4):
         rest_is_over(run)
         ended = live(run, "be_killed")
@@ -232,7 +228,7 @@ def test_four_attempts_lost_in_a_row_end_the_run(run: Run) -> None:
     ) == [(1,), (2,)]
 
 
-def test_the_same_crash_at_the_same_step_twice_is_poison(run: Run) -> None:
+def test_the_same_crash_at_the_same_step_twice_is_poison(run):
     first = live(run, "crash")
     rest_is_over(run)
 
@@ -244,14 +240,14 @@ def test_the_same_crash_at_the_same_step_twice_is_poison(run: Run) -> None:
     assert "SIGSEGV" in second.fail_reason
 
 
-def test_half_a_line_is_not_stored(run: Run) -> None:
+def test_half_a_line_is_not_stored(run):
     live(run, "half_a_line")
 
     assert run.events.count() == 4
     assert not run.events.filter(type="warned").exists()
 
 
-def test_a_replaced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) -> None:
+def test_a_replaced_supervisor_kills_its_trainer_and_writes_nothing(run):
     def take_away() -> None:
         Run.objects.filter(id=run.id).update(attempt=7, worker="worker-2")
 
@@ -263,9 +259,7 @@ def test_a_replaced_supervisor_kills_its_trainer_and_writes_nothing(run: Run) ->
     assert "killed the trainer" in log
 
 
-def test_a_run_taken_over_during_preparation_starts_no_trainer(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_taken_over_during_preparation_starts_no_trainer(run, monkeypatch):
     claim = claim_run(run.id, "worker-1")
     assert claim
 
@@ -283,8 +277,8 @@ def test_a_run_taken_over_during_preparation_starts_no_trainer(
 
 
 def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, monkeypatch
+):
     events = run_directory(run.id).attempt(1).events
     attempt = DatabaseRetry.attempt
     is_ending: list[bool] = []
@@ -308,7 +302,7 @@ def test_a_trainer_may_save_though_its_worker_ends_without_the_database(
     assert run.checkpoints.get().step == 2
 
 
-def test_a_run_with_deleted_checkpoints_is_not_started_over(run: Run) -> None:
+def test_a_run_with_deleted_checkpoints_is_not_started_over(run):
     live(run, "train_until_stopped", lambda: run.steps.count() >= 2)
 
     ended = live(run, "finish")
@@ -319,9 +313,7 @@ def test_a_run_with_deleted_checkpoints_is_not_started_over(run: Run) -> None:
     assert run.attempts.get(number=2).outcome.startswith("ended by its worker")
 
 
-def test_a_worker_that_slept_does_not_touch_the_next_attempt(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_slept_does_not_touch_the_next_attempt(run, monkeypatch):
     first = claim_run(run.id, "worker-1")
     Run.objects.filter(id=run.id).update(state=RunState.QUEUED, lease_until=None)
     assert first
@@ -337,7 +329,7 @@ def test_a_worker_that_slept_does_not_touch_the_next_attempt(
     assert "no longer holds" in log
 
 
-def test_a_run_that_was_deleted_since_its_claim_is_let_go(run: Run) -> None:
+def test_a_run_that_was_deleted_since_its_claim_is_let_go(run):
     claim = claim_run(run.id, "worker-1")
     assert claim
     Run.objects.filter(id=run.id).delete()

@@ -17,12 +17,12 @@ from tests.dashboard.supervision.logs import LogBuilder, metrics_of
 
 
 @pytest.fixture
-def directory(run: Run) -> RunDirectory:
+def directory(run) -> RunDirectory:
     return run_directory(run.id)
 
 
 @pytest.fixture
-def first(run: Run) -> Claim:
+def first(run) -> Claim:
     claim = claim_run(run.id, "worker-1")
     assert claim is not None
     return claim
@@ -52,9 +52,7 @@ def history(run: Run) -> list[tuple[int, int]]:
     return list(shown.values_list("step", "attempt"))
 
 
-def test_rows_past_the_checkpoint_are_superseded(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_rows_past_the_checkpoint_are_superseded(run, first, directory):
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3).stepped(4)
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
@@ -74,8 +72,8 @@ def test_rows_past_the_checkpoint_are_superseded(
 
 
 def test_lines_left_in_the_old_log_are_stored_up_to_the_checkpoint(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+    run, first, directory
+):
     log = LogBuilder().started().stepped(1)
     ingest(first, log.events)  # and then its supervisor died
     log.stepped(2).stepped(3).saved(3).stepped(4)
@@ -89,9 +87,7 @@ def test_lines_left_in_the_old_log_are_stored_up_to_the_checkpoint(
     assert not run.events.filter(step=4).exists()
 
 
-def test_the_new_attempt_continues_without_gap_or_duplicate(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_the_new_attempt_continues_without_gap_or_duplicate(run, first, directory):
     log = LogBuilder().started().stepped(1).stepped(2).saved(2).stepped(3)
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
@@ -104,9 +100,7 @@ def test_the_new_attempt_continues_without_gap_or_duplicate(
     assert history(run) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
-def test_a_damaged_checkpoint_is_passed_over(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_a_damaged_checkpoint_is_passed_over(run, first, directory):
     log = LogBuilder().started().stepped(1).saved(1).stepped(2).saved(2)
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
@@ -124,8 +118,8 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 def test_with_every_checkpoint_damaged_the_run_is_not_started_over(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+    run, first, directory
+):
     ingest(first, LogBuilder().started().stepped(1).saved(1).events)
     (save(directory, 1) / "manifest.json").write_text("{")
 
@@ -133,9 +127,7 @@ def test_with_every_checkpoint_damaged_the_run_is_not_started_over(
         resume(lose(run), directory)
 
 
-def test_a_run_that_was_never_saved_begins_again(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_a_run_that_was_never_saved_begins_again(run, first, directory):
     log = LogBuilder().started().stepped(1)
     log.write(directory.attempt(1).events)
     ingest(first, log.events)
@@ -147,9 +139,7 @@ def test_a_run_that_was_never_saved_begins_again(
     assert history(run) == [(1, 2)]
 
 
-def test_a_checkpoint_the_log_does_not_name_becomes_known(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_a_checkpoint_the_log_does_not_name_becomes_known(run, first, directory):
     log = LogBuilder().started().stepped(1)  # killed before it could say so
     log.write(directory.attempt(1).events)
     save(directory, 1)
@@ -160,9 +150,7 @@ def test_a_checkpoint_the_log_does_not_name_becomes_known(
     assert history(run) == [(1, 1)]
 
 
-def test_an_old_log_is_not_drained_again(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_an_old_log_is_not_drained_again(run, first, directory):
     old = LogBuilder().started().stepped(1).saved(1).stepped(2).stepped(3)
     old.write(directory.attempt(1).events)  # of which nothing was stored
     save(directory, 1)
@@ -177,9 +165,7 @@ def test_an_old_log_is_not_drained_again(
     assert history(run) == [(1, 1), (2, 2), (3, 2)]
 
 
-def test_later_checkpoints_of_a_cut_off_attempt_do_not_count(
-    run: Run, first: Claim, directory: RunDirectory
-) -> None:
+def test_later_checkpoints_of_a_cut_off_attempt_do_not_count(run, first, directory):
     old = LogBuilder().started().stepped(1).saved(1)
     old.write(directory.attempt(1).events)
     save(directory, 1)
@@ -200,8 +186,8 @@ def test_later_checkpoints_of_a_cut_off_attempt_do_not_count(
 
 
 def test_an_attempt_that_slept_takes_no_checkpoint_from_the_next(
-    run: Run, first: Claim, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, first, directory, monkeypatch
+):
     log = LogBuilder().started().stepped(1).saved(1)
     log.write(directory.attempt(1).events)
     ingest(first, log.events)

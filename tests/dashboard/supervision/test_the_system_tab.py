@@ -55,7 +55,7 @@ def busy_trainer(folder: Path) -> TrainerProcess:
     return TrainerProcess(command, log=folder / "log")
 
 
-def test_a_trainer_is_measured_with_what_it_started(tmp_path: Path) -> None:
+def test_a_trainer_is_measured_with_what_it_started(tmp_path):
     with busy_trainer(tmp_path) as trainer:
         reader = Reader(tmp_path, pid=trainer.pid)
         values = read_until(reader, trainer_memory=100e6)
@@ -80,7 +80,7 @@ def read_until(reader: Reader, **least: float) -> dict[str, float | None]:
         assert time.monotonic() < deadline, values
 
 
-def test_an_exited_trainer_has_no_values(tmp_path: Path) -> None:
+def test_an_exited_trainer_has_no_values(tmp_path):
     with TrainerProcess([sys.executable, "-c", ""], log=tmp_path / "log") as trainer:
         while not trainer.has_exited():
             time.sleep(0.01)
@@ -91,7 +91,7 @@ def test_an_exited_trainer_has_no_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_samples_are_stored_while_a_trainer_runs(run: Run, data_folder: Path) -> None:
+def test_samples_are_stored_while_a_trainer_runs(run, data_folder):
     claim = claim_run(run.id, "training@gpu-1")
     assert claim is not None
     with (
@@ -109,9 +109,7 @@ def test_samples_are_stored_while_a_trainer_runs(run: Run, data_folder: Path) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_resumed_attempt_begins_at_its_checkpoints_step(
-    run: Run, data_folder: Path
-) -> None:
+def test_a_resumed_attempt_begins_at_its_checkpoints_step(run, data_folder):
     claim = claim_run(run.id, "training@gpu-1")
     assert claim is not None
     run.attempts.update(from_step=40)
@@ -128,9 +126,7 @@ def test_a_resumed_attempt_begins_at_its_checkpoints_step(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nothing_is_stored_of_a_run_that_another_has_claimed(
-    run: Run, data_folder: Path
-) -> None:
+def test_nothing_is_stored_of_a_run_that_another_has_claimed(run, data_folder):
     claim = claim_run(run.id, "training@gpu-1")
     assert claim is not None
     Run.objects.update(attempt=2)
@@ -143,9 +139,7 @@ def test_nothing_is_stored_of_a_run_that_another_has_claimed(
     assert not SystemSample.objects.exists()
 
 
-def test_rows_are_bounded_and_peaks_of_memory_are_kept(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_bounded_and_peaks_of_memory_are_kept(run, monkeypatch):
     monkeypatch.setattr(system_samples, "MAX_ROWS", 100)
     make_samples(run, 101)
     peak = SystemSample.objects.order_by("time")[42]
@@ -163,9 +157,7 @@ def test_rows_are_bounded_and_peaks_of_memory_are_kept(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_sampler_keeps_its_rows_within_their_bound(
-    run: Run, data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sampler_keeps_its_rows_within_their_bound(run, data_folder, monkeypatch):
     monkeypatch.setattr(system_samples, "MAX_ROWS", 5)
     monkeypatch.setattr(system_samples, "MAX_ROWS", 5)
     claim = claim_run(run.id, "training@gpu-1")
@@ -188,9 +180,7 @@ def test_a_sampler_keeps_its_rows_within_their_bound(
     assert SystemSample.objects.count() <= 6
 
 
-def test_disks_and_network_are_rates_in_both_directions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disks_and_network_are_rates_in_both_directions(tmp_path, monkeypatch):
     fake_proc(tmp_path, monkeypatch, disk=(10, 20), network=(1_000, 2_000))
     reader = Reader(tmp_path)
     fake_proc(tmp_path, monkeypatch, disk=(40, 80), network=(8_000, 13_000))
@@ -233,7 +223,7 @@ def fake_proc(
     monkeypatch.setattr(readers, "BLOCK", folder / "block")
 
 
-def test_many_samples_are_sent_as_few_points(run: Run) -> None:
+def test_many_samples_are_sent_as_few_points(run):
     make_samples(run, 1_500)
 
     points = read_points(run.id, Window())
@@ -244,7 +234,7 @@ def test_many_samples_are_sent_as_few_points(run: Run) -> None:
     assert len(near) == 100  # a closer view has all of them
 
 
-def test_new_samples_come_as_they_are(alice_client: Client, run: Run) -> None:
+def test_new_samples_come_as_they_are(alice_client, run):
     make_samples(run, 12)
 
     found = answer(alice_client, run, after=START.timestamp() + 5 * 9 + 0.001)
@@ -253,7 +243,7 @@ def test_new_samples_come_as_they_are(alice_client: Client, run: Run) -> None:
     assert found["values"]["cpu"] == [10, 11]
 
 
-def test_over_steps_a_resume_shows_each_step_once(run: Run) -> None:
+def test_over_steps_a_resume_shows_each_step_once(run):
     for number, from_step in ((1, 0), (2, 5)):
         RunAttempt.objects.create(
             run=run, number=number, from_step=from_step, worker="w", claimed_at=START
@@ -269,7 +259,7 @@ def test_over_steps_a_resume_shows_each_step_once(run: Run) -> None:
     ]
 
 
-def test_each_gpu_has_its_values(alice_client: Client, run: Run) -> None:
+def test_each_gpu_has_its_values(alice_client, run):
     make_samples(run, 2, gpus=2)
 
     found = answer(alice_client, run)
@@ -280,9 +270,7 @@ def test_each_gpu_has_its_values(alice_client: Client, run: Run) -> None:
     }
 
 
-def test_the_page_names_the_runs_worker_and_missing_hardware(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_page_names_the_runs_worker_and_missing_hardware(alice_client, run):
     assert "No worker" in page(alice_client, run)
     assert answer(alice_client, run)["time"] == []
     make_worker("training@gpu-1")
@@ -295,16 +283,14 @@ def test_the_page_names_the_runs_worker_and_missing_hardware(
     assert "training@gpu-1" in html
 
 
-def test_a_bound_that_is_not_a_number_is_rejected(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_bound_that_is_not_a_number_is_rejected(alice_client, run):
     url = reverse("run_system_samples", args=["alpha", run.id])
 
     for bad in ("-1", "x", "nan", "1e99"):
         assert alice_client.get(url, {"first": bad}).status_code == 400, bad
 
 
-def test_figures_of_the_machine_are_the_kernels(tmp_path: Path) -> None:
+def test_figures_of_the_machine_are_the_kernels(tmp_path):
     """Read at the same time as /proc, which keeps counting."""
     reader = Reader(tmp_path, pid=os.getpid())
     before = read_proc()
@@ -340,7 +326,7 @@ def read_proc() -> dict[str, float]:
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_gpus(monkeypatch) -> None:
     """The second GPU does not report its use."""
 
     def use(gpu: int) -> SimpleNamespace:
@@ -360,7 +346,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_gpus_report_utilization_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_report_utilization_and_memory(monkeypatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert Gpus().read() == [87, 2**30, None, 2**31]
 
@@ -368,9 +354,7 @@ def test_gpus_report_utilization_and_memory(monkeypatch: pytest.MonkeyPatch) -> 
     assert Gpus().read() == [None, 2**31]
 
 
-def test_a_machine_without_a_driver_has_no_gpus(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_without_a_driver_has_no_gpus(monkeypatch):
     def refuse() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -379,7 +363,7 @@ def test_a_machine_without_a_driver_has_no_gpus(
     assert Gpus().read() == []
 
 
-def test_only_the_gpus_of_this_worker_count() -> None:
+def test_only_the_gpus_of_this_worker_count():
     assert chosen_gpus({}) is None
     for shown, chosen in (("", []), ("-1", []), ("2, GPU-8a", ["2", "GPU-8a"])):
         assert chosen_gpus({"CUDA_VISIBLE_DEVICES": shown}) == chosen

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pytest_django.fixtures import Settings
 
 from dashboard.project.environment import SECRETS
 from dashboard.supervision import process
@@ -36,7 +35,7 @@ def is_alive(pid: int) -> bool:
     return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_its_output_and_its_exit_status_are_kept(tmp_path: Path) -> None:
+def test_its_output_and_its_exit_status_are_kept(tmp_path):
     log = tmp_path / "epochs" / "1" / "trainer.log"
 
     with TrainerProcess(python("print('hello'); raise SystemExit(3)"), log=log) as it:
@@ -49,8 +48,8 @@ def test_its_output_and_its_exit_status_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_embedded", [False, True])
 def test_a_trainer_leaves_space_to_a_database_on_its_disk(
-    tmp_path: Path, settings: Settings, *, is_embedded: bool
-) -> None:
+    tmp_path, settings, *, is_embedded
+):
     settings.DATABASE_IS_EMBEDDED = is_embedded
     code = "from trainer.disk import bytes_needed; print(bytes_needed(0))"
 
@@ -61,9 +60,7 @@ def test_a_trainer_leaves_space_to_a_database_on_its_disk(
     assert (tmp_path / "log").read_text() == f"{reserve}\n"
 
 
-def test_the_trainer_reads_the_end_of_a_pipe_when_its_supervisor_dies(
-    tmp_path: Path,
-) -> None:
+def test_the_trainer_reads_the_end_of_a_pipe_when_its_supervisor_dies(tmp_path):
     code = PARENT_PIPE + "print(os.read(fd, 1) == b'', flush=True)"
 
     with TrainerProcess(python(code), log=tmp_path / "log") as it:
@@ -77,7 +74,7 @@ def test_the_trainer_reads_the_end_of_a_pipe_when_its_supervisor_dies(
     assert (tmp_path / "log").read_text() == "True\n"
 
 
-def test_its_children_end_with_it(tmp_path: Path) -> None:
+def test_its_children_end_with_it(tmp_path):
     code = (
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(60)']); print(child.pid, flush=True)"
@@ -92,7 +89,7 @@ def test_its_children_end_with_it(tmp_path: Path) -> None:
     wait_for(lambda: not is_alive(grandchild))
 
 
-def test_leaving_the_block_kills_it(tmp_path: Path) -> None:
+def test_leaving_the_block_kills_it(tmp_path):
     with TrainerProcess(
         python("import time; time.sleep(60)"), log=tmp_path / "l"
     ) as it:
@@ -102,9 +99,7 @@ def test_leaving_the_block_kills_it(tmp_path: Path) -> None:
     assert it.reap() == -signal.SIGKILL
 
 
-def test_it_learns_no_address_and_no_key_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_learns_no_address_and_no_key_of_ours(tmp_path, monkeypatch):
     for name in SECRETS:
         monkeypatch.setenv(name, "secret")
         monkeypatch.setenv(f"{name}_FILE", "secret")
@@ -116,9 +111,7 @@ def test_it_learns_no_address_and_no_key_of_ours(
     assert (tmp_path / "log").read_text() == "False\n"
 
 
-def test_its_log_does_not_fill_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_log_does_not_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "LOG_CAP_BYTES", 10_000)
     monkeypatch.setattr(process, "LOG_KEPT_BYTES", 1_000)
     code = "import time; print('x' * 20_000, flush=True); time.sleep(60)"

@@ -3,7 +3,6 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -13,17 +12,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard.accounts.models import User
 from dashboard.rewards import trial
 from dashboard.rewards.trial import describe
-from dashboard.runs.models import Run
 from dashboard.supervision import workers
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.models import Worker
 from dashboard.supervision.system_metrics import Reader
 from dashboard.supervision.worker_hosts import list_hosts
 from dashboard.supervision.workers import WorkerHeartbeat, register, store_facts
-from tests.dashboard.supervision.factories import Launcher
 from trainer.rewards.sandbox.slot import SandboxStatus
 
 pytestmark = pytest.mark.django_db
@@ -35,11 +31,11 @@ def page(client: Client, slug: str = "alpha") -> str:
     return response.content.decode()
 
 
-def test_without_workers_the_page_shows_how_to_start_one(alice_client: Client) -> None:
+def test_without_workers_the_page_shows_how_to_start_one(alice_client):
     assert "make run" in page(alice_client)
 
 
-def test_a_worker_shows_its_hardware_and_runs(alice_client: Client, run: Run) -> None:
+def test_a_worker_shows_its_hardware_and_runs(alice_client, run):
     register("training@gpu-1", num_slots=1)
     claim_run(run.id, "training@gpu-1")
 
@@ -51,7 +47,7 @@ def test_a_worker_shows_its_hardware_and_runs(alice_client: Client, run: Run) ->
     assert "cores" in html
 
 
-def test_a_worker_shows_which_runs_it_accepts(alice_client: Client) -> None:
+def test_a_worker_shows_which_runs_it_accepts(alice_client):
     register("training@any", num_slots=1)
     register("training@cpu", num_slots=1)
     register("training@old", num_slots=1)
@@ -67,9 +63,7 @@ def test_a_worker_shows_which_runs_it_accepts(alice_client: Client) -> None:
     assert html.count('data-takes="cpu"') == 1
 
 
-def test_another_teams_run_is_counted_but_not_named(
-    charlie: User, charlie_client: Client, launch: Launcher
-) -> None:
+def test_another_teams_run_is_counted_but_not_named(charlie, charlie_client, launch):
     register("training@gpu-1", num_slots=1)
     claim_run(launch(name="secret plan").id, "training@gpu-1")
 
@@ -80,8 +74,8 @@ def test_another_teams_run_is_counted_but_not_named(
 
 
 def test_lost_contact_does_not_depend_on_the_web_servers_clock(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice_client, monkeypatch
+):
     register("training@gpu-1", num_slots=1)
     register("training@gpu-2", num_slots=1)
     gone = Worker.objects.filter(name="training@gpu-2")
@@ -95,9 +89,7 @@ def test_lost_contact_does_not_depend_on_the_web_servers_clock(
         assert page(alice_client).count('data-worker-status="gone"') == 1, hours
 
 
-def test_queries_do_not_grow_with_workers_and_runs(
-    alice_client: Client, launch: Launcher
-) -> None:
+def test_queries_do_not_grow_with_workers_and_runs(alice_client, launch):
     def count() -> int:
         with CaptureQueriesContext(
             connection,
@@ -114,9 +106,7 @@ def test_queries_do_not_grow_with_workers_and_runs(
     assert count() == before
 
 
-def test_a_worker_that_was_forgotten_registers_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_worker_that_was_forgotten_registers_again(monkeypatch, tmp_path):
     sandbox = describe(SandboxStatus(level="B", reasons={}))
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
@@ -133,9 +123,7 @@ def test_a_worker_that_was_forgotten_registers_again(
     assert worker.hardware["sandbox"] == asdict(sandbox)
 
 
-def test_a_worker_reports_newly_installed_packages(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_worker_reports_newly_installed_packages(monkeypatch, tmp_path):
     here = ["peft"]
     sandbox = describe(SandboxStatus(level="B", reasons={}))
     monkeypatch.setattr(workers, "sandbox_here", lambda **_: sandbox)
@@ -152,7 +140,7 @@ def test_a_worker_reports_newly_installed_packages(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_registers_and_signs_off() -> None:
+def test_a_worker_registers_and_signs_off():
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     heartbeat.start()
     heartbeat.stop()
@@ -165,7 +153,7 @@ def test_a_worker_registers_and_signs_off() -> None:
 NONE = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
 
 
-def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> None:
+def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client):
     register("training@gpu-1", num_slots=1)
     assert "unknown" in page(alice_client)
 
@@ -180,9 +168,7 @@ def test_a_worker_shows_its_sandbox_or_why_it_has_none(alice_client: Client) -> 
     assert "Install bubblewrap" in html
 
 
-def test_the_servers_sandbox_is_shown(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_servers_sandbox_is_shown(alice_client, monkeypatch):
     grouped = SandboxStatus(level="A", reasons={}, has_group=True)
     monkeypatch.setattr(trial, "find_sandbox", lambda **_: grouped)
     assert "cgroup" in page(alice_client)
@@ -192,7 +178,7 @@ def test_the_servers_sandbox_is_shown(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_reports_its_sandbox() -> None:
+def test_a_worker_reports_its_sandbox():
     heartbeat = WorkerHeartbeat("training@gpu-1", num_slots=2)
     heartbeat.start()
     deadline = time.monotonic() + 60

@@ -41,11 +41,11 @@ class Clocked:
 
 
 @pytest.fixture
-def clocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clocked:
+def clocked(tmp_path, monkeypatch) -> Clocked:
     return Clocked(tmp_path / "log", tmp_path / "times", monkeypatch)
 
 
-def test_each_line_has_the_time_at_which_it_was_first_seen(clocked: Clocked) -> None:
+def test_each_line_has_the_time_at_which_it_was_first_seen(clocked):
     clocked.write("1\n2\n", at=10.0)
     clocked.write("3", at=20.0)
     clocked.write("a\n4\n", at=30.0)
@@ -56,9 +56,7 @@ def test_each_line_has_the_time_at_which_it_was_first_seen(clocked: Clocked) -> 
     assert clocked.log.read_text() == "1\n2\n3a\n4\n"
 
 
-def test_an_unrecorded_line_has_the_time_of_its_writing(
-    clocked: Clocked,
-) -> None:
+def test_an_unrecorded_line_has_the_time_of_its_writing(clocked):
     clocked.write("one\n", at=10.0)
     clocked.write("two\n", at=None)
     os.utime(clocked.log, (12.5, 12.5))
@@ -66,7 +64,7 @@ def test_an_unrecorded_line_has_the_time_of_its_writing(
     assert clocked.read() == [10.0, 12.5]
 
 
-def test_an_older_log_has_no_times(tmp_path: Path) -> None:
+def test_an_older_log_has_no_times(tmp_path):
     (tmp_path / "log").write_text("one\n")
 
     times = read_times(tmp_path / "times", [0], log=tmp_path / "log")
@@ -74,7 +72,7 @@ def test_an_older_log_has_no_times(tmp_path: Path) -> None:
     assert times == [None]
 
 
-def test_the_remaining_lines_of_a_log_keep_their_times(clocked: Clocked) -> None:
+def test_the_remaining_lines_of_a_log_keep_their_times(clocked):
     for number in range(10):
         clocked.write(f"line {number}\n", at=float(number))
     message = "[49 bytes left out]\n"
@@ -86,14 +84,14 @@ def test_the_remaining_lines_of_a_log_keep_their_times(clocked: Clocked) -> None
     assert clocked.read()[1:] == [7.0, 8.0, 9.0, 10.0]
 
 
-def test_a_workers_line_has_its_own_timestamp() -> None:
+def test_a_workers_line_has_its_own_timestamp():
     assert stamp_of("1970-01-01 00:01:00 Claimed.") == 60.0
     assert stamp_of("1970-01-01 00:01:00.250 Claimed.") == 60.25
     assert stamp_of("Traceback") is None
 
 
 @pytest.fixture
-def attempt(run: Run) -> AttemptDirectory:
+def attempt(run) -> AttemptDirectory:
     claim_run(run.id, "training@gpu-1")
     files = run_directory(run.id).attempt(1)
     files.path.mkdir(parents=True)
@@ -106,12 +104,7 @@ def ask(client: Client, name: str, run: Run, **query: object) -> Any:
     return response.json()
 
 
-def test_parts_of_both_logs_come_with_times(
-    alice_client: Client,
-    run: Run,
-    attempt: AttemptDirectory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_parts_of_both_logs_come_with_times(alice_client, run, attempt, monkeypatch):
     clocked = Clocked(attempt.trainer_log, attempt.trainer_times, monkeypatch)
     clocked.write("loss 1\n", at=60.5)
     monkeypatch.undo()
@@ -126,9 +119,7 @@ def test_parts_of_both_logs_come_with_times(
     assert [line["time"] for line in worker["lines"]] == [60.25, None]
 
 
-def test_a_log_without_times_is_shown_without(
-    alice_client: Client, run: Run, attempt: AttemptDirectory
-) -> None:
+def test_a_log_without_times_is_shown_without(alice_client, run, attempt):
     attempt.trainer_log.write_text("step 1\n")
 
     page = alice_client.get(reverse("run_logs", args=["alpha", run.id]))

@@ -12,7 +12,6 @@ from dashboard.runs.models import Checkpoint, Run, Step
 from dashboard.runs.progress import describe_progress
 from dashboard.supervision.takeover import cut_history
 from tests.dashboard.runs.stories import Story
-from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.test_forking_a_run import fork, keep
 
 SAMPLED = {"sampling/num_tokens": 300.0, "sampling/num_completions": 32.0}
@@ -42,7 +41,7 @@ def go_on(child: Run) -> Story:
 
 
 @pytest.fixture
-def parent(run: Run) -> Story:
+def parent(run) -> Story:
     story = Story(run)
     story.start()
     take_steps(story, 5, seconds=10, **SAMPLED)
@@ -57,7 +56,7 @@ def totals(run: Run) -> list[float]:
     )
 
 
-def test_a_fork_adds_to_its_parents_totals(parent: Story, launch: Launcher) -> None:
+def test_a_fork_adds_to_its_parents_totals(parent, launch):
     child = fork(checkpoint_at(parent.run, 4), launch)
 
     take_steps(go_on(child), 2, seconds=5, **SAMPLED)
@@ -75,7 +74,7 @@ def test_a_fork_adds_to_its_parents_totals(parent: Story, launch: Launcher) -> N
     }
 
 
-def test_a_fork_of_a_fork_counts_all(parent: Story, launch: Launcher) -> None:
+def test_a_fork_of_a_fork_counts_all(parent, launch):
     child = fork(checkpoint_at(parent.run, 4), launch)
     story = go_on(child)
     take_steps(story, 2, seconds=5, **SAMPLED)
@@ -92,9 +91,7 @@ def test_a_fork_of_a_fork_counts_all(parent: Story, launch: Launcher) -> None:
     assert at_origin.fork_totals == child.fork_totals
 
 
-def test_a_restarted_fork_counts_from_the_fork_point(
-    parent: Story, launch: Launcher
-) -> None:
+def test_a_restarted_fork_counts_from_the_fork_point(parent, launch):
     child = fork(checkpoint_at(parent.run, 4), launch)
     story = go_on(child)
     take_steps(story, 2, seconds=5, **SAMPLED)
@@ -105,7 +102,7 @@ def test_a_restarted_fork_counts_from_the_fork_point(
     assert again.summary["last"] == {"total/tokens": 1200, "total/completions": 128}
 
 
-def test_missing_totals_are_not_inherited(run: Run, launch: Launcher) -> None:
+def test_missing_totals_are_not_inherited(run, launch):
     story = Story(run)
     story.start()
     take_steps(story, 5, seconds=10)
@@ -117,9 +114,7 @@ def test_missing_totals_are_not_inherited(run: Run, launch: Launcher) -> None:
     assert "total/tokens" not in Run.objects.get(pk=child.pk).metric_names
 
 
-def test_runs_are_compared_by_sampled_completions(
-    parent: Story, launch: Launcher
-) -> None:
+def test_runs_are_compared_by_sampled_completions(parent, launch):
     child = fork(checkpoint_at(parent.run, 4), launch)
     take_steps(go_on(child), 2, seconds=5, **SAMPLED)
     child = Run.objects.get(pk=child.pk)

@@ -17,7 +17,7 @@ H100 = "NVIDIA H100 80GB HBM3, 81559"
 
 
 @pytest.fixture
-def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def gpu(tmp_path, monkeypatch) -> None:
     """A machine whose nvidia-smi lists an H100."""
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\necho '{H100}'\n")
@@ -45,14 +45,14 @@ def torch_of(folder: Path, *, cuda: str | None, says: str) -> str:
     return str(python)
 
 
-def test_a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_gpu(monkeypatch):
     monkeypatch.setattr(workers, "read_gpus", list)
 
     assert "CPU: nvidia-smi" in training_device()
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_torch_uses(monkeypatch) -> None:
     monkeypatch.setattr(workers, "_refusal_of_torch", str)
 
     out = StringIO()
@@ -63,9 +63,7 @@ def test_a_gpu_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_torch_that_is_built_without_cuda(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_that_is_built_without_cuda(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", torch_of(tmp_path, cuda=None, says="x"))
 
     reported = training_device()
@@ -75,9 +73,7 @@ def test_a_torch_that_is_built_without_cuda(
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_driver_that_is_too_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_is_too_old(tmp_path, monkeypatch) -> None:
     python = torch_of(tmp_path, cuda="13.0", says="The NVIDIA driver is too old\nMore")
     monkeypatch.setattr(sys, "executable", python)
 
@@ -88,7 +84,7 @@ def test_a_driver_that_is_too_old(
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_that_is_hidden(monkeypatch: pytest.MonkeyPatch, settings) -> None:
+def test_a_gpu_that_is_hidden(monkeypatch, settings) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert "CUDA_VISIBLE_DEVICES=-1" in training_device()
 

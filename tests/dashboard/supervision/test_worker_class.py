@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
 from dashboard.project.environment import read_environment
 from dashboard.supervision import process
 from dashboard.supervision.lease import drain
@@ -14,9 +12,7 @@ from dashboard.supervision.workers import keep_visible, register
 GPUS = [{"name": name, "memory_bytes": 1} for name in ("a", "b", "c")]
 
 
-def test_a_worker_has_the_gpus_that_cuda_shows_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_has_the_gpus_that_cuda_shows_it(monkeypatch):
     def kept() -> str:
         return "".join(gpu["name"] for gpu in keep_visible(GPUS))
 
@@ -30,7 +26,7 @@ def test_a_worker_has_the_gpus_that_cuda_shows_it(
         assert kept() == names, shown
 
 
-def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings: Settings) -> None:
+def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings):
     settings.COHORT_WORKER_CLASS = "cpu"
 
     assert keep_visible(GPUS) == []
@@ -38,7 +34,7 @@ def test_a_worker_for_cpus_shows_its_trainer_no_gpu(settings: Settings) -> None:
     assert given["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_class_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_there_is_not_is_refused(monkeypatch):
     monkeypatch.setenv("COHORT_WORKER_CLASS", "huge")
 
     with pytest.raises(ValueError, match="got 'huge'"):
@@ -46,7 +42,7 @@ def test_a_class_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.django_db
-def test_a_worker_reports_its_class(settings: Settings) -> None:
+def test_a_worker_reports_its_class(settings):
     settings.COHORT_WORKER_CLASS = "gpus"
     register("training@big", num_slots=2)
 
@@ -57,7 +53,7 @@ def test_a_worker_reports_its_class(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
-def test_a_drained_worker_is_not_a_host(team: Team, alice: User) -> None:
+def test_a_drained_worker_is_not_a_host(team, alice):
     register("training@here", num_slots=1)
     drain(Worker.objects.get(), team=team, user=alice)
 
@@ -65,7 +61,7 @@ def test_a_drained_worker_is_not_a_host(team: Team, alice: User) -> None:
 
 
 @pytest.mark.django_db
-def test_a_stopped_worker_is_not_a_host() -> None:
+def test_a_stopped_worker_is_not_a_host():
     register("training@gone", num_slots=1)
     worker = Worker.objects.get()
     worker.stopped_at = worker.last_seen

@@ -6,10 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team
 from dashboard.rewards.trial import describe
 from dashboard.supervision.workers import register, store_facts
 from tests.browser.accessibility import findings_in_each_view
@@ -19,12 +16,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
-def data_folder(settings: Settings) -> Path:
+def data_folder(settings) -> Path:
     """The web process's own: it is kept from test to test."""
     return Path(settings.COHORT_DATA)
 
 
-def test_it_is_accessible_and_does_not_scroll_sideways(page: Page, team: Team) -> None:
+def test_it_is_accessible_and_does_not_scroll_sideways(page, team):
     lacking = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     register("training@gpu-1", num_slots=1)
     store_facts("training@gpu-1", sandbox=asdict(describe(lacking)))

@@ -14,7 +14,6 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
 from dashboard.completions.models import Comment, Tag, Thumb
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.transfers import export_runs
@@ -30,7 +29,7 @@ from tests.dashboard.transfers.event_files import read_event_file
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     """Five steps, a sixth superseded; evaluated before the first and at the third."""
     run = make_run(shared_team, name="calm otter=1")
     rewards = [0.1, -0.25, None, 0.5, 1e-7]
@@ -69,9 +68,7 @@ def take_csv(client: Client, run: Run, name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_only_a_browsers_csv_begins_with_a_byte_order_mark(
-    alice_client: Client, run: Run
-) -> None:
+def test_only_a_browsers_csv_begins_with_a_byte_order_mark(alice_client, run):
     mark = "\ufeff".encode()
     for file in ("metrics.csv", "completions.csv"):
         shown = take(alice_client, run, file)
@@ -82,9 +79,7 @@ def test_only_a_browsers_csv_begins_with_a_byte_order_mark(
     assert not take(alice_client, run, "metrics.jsonl").startswith(mark)
 
 
-def test_all_points_but_superseded_steps_are_exported(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_points_but_superseded_steps_are_exported(alice_client, run, monkeypatch):
     monkeypatch.setattr(export_runs, "STEPS_AT_ONCE", 2)
 
     rows = take_rows(alice_client, run, "metrics")
@@ -96,7 +91,7 @@ def test_all_points_but_superseded_steps_are_exported(
     assert rows[1]["time"] == "2026-03-01T12:00:10+00:00"
 
 
-def test_parquet_holds_what_the_json_lines_hold(alice_client: Client, run: Run) -> None:
+def test_parquet_holds_what_the_json_lines_hold(alice_client, run):
     table = pq.read_table(io.BytesIO(take(alice_client, run, "metrics.parquet")))
 
     rows = table.to_pylist()
@@ -108,7 +103,7 @@ def test_parquet_holds_what_the_json_lines_hold(alice_client: Client, run: Run) 
     assert table.schema.field("time").type.tz == "UTC"
 
 
-def test_csv_has_numbers_and_no_formulas(alice_client: Client, run: Run) -> None:
+def test_csv_has_numbers_and_no_formulas(alice_client, run):
     rows = take_csv(alice_client, run, "metrics")
 
     assert rows[2]["reward/mean"] == "-0.25"
@@ -116,7 +111,7 @@ def test_csv_has_numbers_and_no_formulas(alice_client: Client, run: Run) -> None
     assert rows[0]["'=kl/mean"] == ""
 
 
-def test_a_range_of_steps_is_in_the_filename(alice_client: Client, run: Run) -> None:
+def test_a_range_of_steps_is_in_the_filename(alice_client, run):
     at = reverse("run_export_file", args=["alpha", run.pk, "metrics.jsonl"])
 
     answer = alice_client.get(f"{at}?first_step=2&last_step=3")
@@ -130,11 +125,8 @@ def test_a_range_of_steps_is_in_the_filename(alice_client: Client, run: Run) -> 
 
 
 def test_completions_are_ordered_and_have_annotations(
-    alice_client: Client,
-    run: Run,
-    alice: User,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    alice_client, run, alice, monkeypatch
+):
     monkeypatch.setattr(export_runs, "GROUPS_AT_ONCE", 2)
     for step, prompt in ((2, 1), (1, 3), (1, 0), (2, 0), (3, 5)):
         make_group(run, step=step, prompt_index=prompt, rewards=(1.2, None))
@@ -159,9 +151,7 @@ def test_completions_are_ordered_and_have_annotations(
     assert not rows[2]["tags"]
 
 
-def test_completions_are_the_same_in_parquet_and_csv(
-    alice_client: Client, run: Run
-) -> None:
+def test_completions_are_the_same_in_parquet_and_csv(alice_client, run):
     make_group(run, texts=["=SUM(A1)", "ein\nzwei, drei"], rewards=(1.2, -0.2))
 
     table = pq.read_table(io.BytesIO(take(alice_client, run, "completions.parquet")))
@@ -177,7 +167,7 @@ def test_completions_are_the_same_in_parquet_and_csv(
     assert rows[0]["is_trained"] == "true"
 
 
-def test_huge_numbers_are_floats_in_every_file(alice_client: Client, run: Run) -> None:
+def test_huge_numbers_are_floats_in_every_file(alice_client, run):
     """Of 1e16, which jsonb holds exactly, it gives an integer back."""
     huge = [1e16, 1e39, 1.7e308]
     Evaluation.objects.filter(run=run).delete()
@@ -200,9 +190,7 @@ def test_huge_numbers_are_floats_in_every_file(alice_client: Client, run: Run) -
     assert values == [pytest.approx(1e16), float("inf"), float("inf")]
 
 
-def test_tensorboard_finds_each_value_at_its_step_and_time(
-    alice_client: Client, run: Run
-) -> None:
+def test_tensorboard_finds_each_value_at_its_step_and_time(alice_client, run):
     archive = zipfile.ZipFile(io.BytesIO(take(alice_client, run, "tensorboard.zip")))
 
     (name,) = archive.namelist()
@@ -216,7 +204,7 @@ def test_tensorboard_finds_each_value_at_its_step_and_time(
     assert events[1].time == (START + timedelta(seconds=10)).timestamp()
 
 
-def test_the_page_shows_the_number_of_rows(alice_client: Client, run: Run) -> None:
+def test_the_page_shows_the_number_of_rows(alice_client, run):
     make_group(run, rewards=(1.2, 0.2, 0.0))
     make_group(run, step=3, rewards=(1.2,))
 
@@ -241,9 +229,7 @@ def test_the_page_shows_the_number_of_rows(alice_client: Client, run: Run) -> No
         ("what=metrics&first_step=3&last_step=2", None),
     ],
 )
-def test_download_leads_to_the_file(
-    alice_client: Client, run: Run, query: str, file: str | None
-) -> None:
+def test_download_leads_to_the_file(alice_client, run, query, file):
     response = alice_client.get(f"/alpha/runs/{run.pk}/export/?{query}&download=1")
 
     if file is None:

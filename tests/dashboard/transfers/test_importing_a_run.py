@@ -79,9 +79,7 @@ def values(run: Run, name: str) -> dict[int, float | None]:
     }
 
 
-def test_trls_completions_become_groups_with_their_advantages(
-    alice_client: Client,
-) -> None:
+def test_trls_completions_become_groups_with_their_advantages(alice_client):
     files = {f"completions_{s:05d}.parquet": trl_parquet(s) for s in (20, 10)}
     run_import = send(alice_client, files)
     found = page_of(alice_client, run_import).context["found"]
@@ -114,7 +112,7 @@ def test_trls_completions_become_groups_with_their_advantages(
     assert "completion/mean_length" not in run.metric_names
 
 
-def test_its_prompts_become_a_dataset(alice_client: Client) -> None:
+def test_its_prompts_become_a_dataset(alice_client):
     run = make(alice_client, send(alice_client, {"1.jsonl": verl_jsonl(1)}))
 
     version = run.dataset_version
@@ -125,9 +123,7 @@ def test_its_prompts_become_a_dataset(alice_client: Client) -> None:
     assert version.dataset.name == f"Prompts of {run.name}"
 
 
-def test_verls_dumps_are_grouped_by_prompt_and_lack_advantages(
-    alice_client: Client,
-) -> None:
+def test_verls_dumps_are_grouped_by_prompt_and_lack_advantages(alice_client):
     files = {f"{step}.jsonl": verl_jsonl(step) for step in (10, 2)}
 
     run = make(alice_client, send(alice_client, files))
@@ -149,7 +145,7 @@ def test_verls_dumps_are_grouped_by_prompt_and_lack_advantages(
     ]
 
 
-def test_advantages_are_computed_if_that_is_chosen(alice_client: Client) -> None:
+def test_advantages_are_computed_if_that_is_chosen(alice_client):
     run_import = send(alice_client, {"2.jsonl": verl_jsonl(2)})
 
     run = make(alice_client, run_import, computes_advantages="on")
@@ -161,7 +157,7 @@ def test_advantages_are_computed_if_that_is_chosen(alice_client: Client) -> None
     assert run.source["advantages"] == "computed"
 
 
-def test_older_tables_and_chats_are_understood(alice_client: Client) -> None:
+def test_older_tables_and_chats_are_understood(alice_client):
     chat = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1"}]
     data = {
         "step": [3, 3],
@@ -185,7 +181,7 @@ def test_older_tables_and_chats_are_understood(alice_client: Client) -> None:
     assert chat in [row.prompt_value for row in run.dataset_version.rows.all()]
 
 
-def test_a_zip_of_many_files_is_unpacked(alice_client: Client) -> None:
+def test_a_zip_of_many_files_is_unpacked(alice_client):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for step in range(1, 6):
@@ -203,7 +199,7 @@ def test_a_zip_of_many_files_is_unpacked(alice_client: Client) -> None:
     assert not list(RunImport.objects.get().folder.glob("*"))
 
 
-def test_event_files_become_metrics_at_their_times(alice_client: Client) -> None:
+def test_event_files_become_metrics_at_their_times(alice_client):
     data = event_file(
         [
             (5, 1772366400.5, {"train/reward": 0.25, "train/reward_std": 0.125}),
@@ -226,7 +222,7 @@ def test_event_files_become_metrics_at_their_times(alice_client: Client) -> None
     assert run.imported_from == "TensorBoard"
 
 
-def test_a_run_is_chosen_from_a_panel_of_two(alice_client: Client) -> None:
+def test_a_run_is_chosen_from_a_panel_of_two(alice_client):
     run_import = send(alice_client, {"wandb_export.csv": WANDB_PANEL.encode()})
     form = page_of(alice_client, run_import).context["form"]
     assert [value for value, _ in form.fields["wandb_run"].choices] == [
@@ -240,7 +236,7 @@ def test_a_run_is_chosen_from_a_panel_of_two(alice_client: Client) -> None:
     assert run.metric_names == ["reward/mean"]
 
 
-def test_a_history_is_read_by_the_trainers_own_steps(alice_client: Client) -> None:
+def test_a_history_is_read_by_the_trainers_own_steps(alice_client):
     run_import = send(alice_client, {"history.csv": WANDB_HISTORY.encode()})
 
     run = make(alice_client, run_import)
@@ -276,20 +272,14 @@ def test_a_history_is_read_by_the_trainers_own_steps(alice_client: Client) -> No
         ),
     ],
 )
-def test_metrics_of_other_loggers_are_read(
-    name: str,
-    lines: str,
-    metric: str,
-    series: dict[int, float],
-    alice_client: Client,
-) -> None:
+def test_metrics_of_other_loggers_are_read(name, lines, metric, series, alice_client):
     run = make(alice_client, send(alice_client, {name: lines.encode()}))
 
     assert values(run, metric) == series
     assert not {"timestamp", "value", "id"} & set(run.metric_names)
 
 
-def test_a_table_of_two_runs_is_refused(alice_client: Client) -> None:
+def test_a_table_of_two_runs_is_refused(alice_client):
     table = b"id,timestamp,run_name,step,reward\n1,17,a,1,0.5\n2,18,b,1,0.75\n"
     run_import = send(alice_client, {"trackio.csv": table})
 
@@ -299,7 +289,7 @@ def test_a_table_of_two_runs_is_refused(alice_client: Client) -> None:
     assert found["refusals"][0]["value"] == '["a", "b"]'
 
 
-def test_two_columns_that_name_the_run_are_one_run(alice_client: Client) -> None:
+def test_two_columns_that_name_the_run_are_one_run(alice_client):
     table = b"run_uuid,run_name,step,reward\nab12,a,1,0.5\nab12,a,2,0.75\n"
     run_import = send(alice_client, {"trackio.csv": table})
 
@@ -307,7 +297,7 @@ def test_two_columns_that_name_the_run_are_one_run(alice_client: Client) -> None
     assert values(make(alice_client, run_import), "reward/mean") == {1: 0.5, 2: 0.75}
 
 
-def test_a_line_of_a_steps_completions_is_a_row_each(alice_client: Client) -> None:
+def test_a_line_of_a_steps_completions_is_a_row_each(alice_client):
     line = {
         "step": [3, 3],
         "prompt": ["2+2?", "2+2?"],
@@ -322,7 +312,7 @@ def test_a_line_of_a_steps_completions_is_a_row_each(alice_client: Client) -> No
     assert [each.text for each in completions_of(run)] == ["4", "5"]
 
 
-def test_completions_and_metrics_of_one_run_come_together(alice_client: Client) -> None:
+def test_completions_and_metrics_of_one_run_come_together(alice_client):
     events = event_file([(10, 1772366410.0, {"train/reward": 9.0, "train/kl": 0.5})])
     files = {"events.out.tfevents.1": events, "completions_10.parquet": trl_parquet(10)}
 
@@ -335,7 +325,7 @@ def test_completions_and_metrics_of_one_run_come_together(alice_client: Client) 
     assert Step.objects.get(run=run).time.timestamp() == 1772366410.0
 
 
-def test_invalid_rows_are_listed_and_left_out_on_request(alice_client: Client) -> None:
+def test_invalid_rows_are_listed_and_left_out_on_request(alice_client):
     text = verl_jsonl(3).decode().splitlines()
     lines = [text[0], '{"input": 5, "output": "x", "score": 1, "step": 3}', text[1]]
     lines += [text[2].replace('"step": 3', '"step": -1'), text[3][:20]]
@@ -358,7 +348,7 @@ def test_invalid_rows_are_listed_and_left_out_on_request(alice_client: Client) -
     assert run.source["num_left_out"] == 3
 
 
-def test_unsupported_files_are_refused_with_a_reason(alice_client: Client) -> None:
+def test_unsupported_files_are_refused_with_a_reason(alice_client):
     twice = {"1.jsonl": verl_jsonl(1), "v/1.jsonl.gz": gzip.compress(verl_jsonl(1))}
     for files, expected in (
         ({"a.csv": b"x,y\n1,2\n"}, "The columns"),
@@ -372,7 +362,7 @@ def test_unsupported_files_are_refused_with_a_reason(alice_client: Client) -> No
     assert not Run.objects.exists()
 
 
-def test_a_damaged_event_file_is_named_by_record(alice_client: Client) -> None:
+def test_a_damaged_event_file_is_named_by_record(alice_client):
     data = bytearray(event_file([(1, 1.0, {"a": 1.0}), (2, 2.0, {"a": 2.0})]))
     data[-6] ^= 1
 
@@ -383,9 +373,7 @@ def test_a_damaged_event_file_is_named_by_record(alice_client: Client) -> None:
     assert "Record 3 is damaged" in found["refusals"][0]["problem"]
 
 
-def test_all_of_it_or_nothing(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_of_it_or_nothing(alice_client, monkeypatch):
     run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
     given = {"make": "1", "name": "x", "weight:score": "1"}
     monkeypatch.setattr(
@@ -403,9 +391,7 @@ def test_all_of_it_or_nothing(
     assert page.context["form"] is not None  # it can be tried again
 
 
-def test_a_stop_in_the_middle_undoes_it(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_in_the_middle_undoes_it(alice_client, monkeypatch):
     run_import = send(alice_client, {f"{s}.jsonl": verl_jsonl(s) for s in (1, 2)})
     monkeypatch.setattr(jobs, "is_quick", lambda _: False)
     given = {"make": "1", "name": "x", "weight:score": "1"}
@@ -428,9 +414,7 @@ def test_a_stop_in_the_middle_undoes_it(
     assert not GroupCompletions.objects.exists()
 
 
-def test_the_import_of_a_lost_worker_restarts(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_import_of_a_lost_worker_restarts(alice_client, monkeypatch):
     run_import = send(alice_client, {"1.jsonl": verl_jsonl(1)})
     monkeypatch.setattr(jobs, "is_quick", lambda _: False)
     address = reverse("run_import", args=["alpha", run_import.pk])
@@ -446,7 +430,7 @@ def test_the_import_of_a_lost_worker_restarts(
     assert RunImport.objects.get().state == "done"
 
 
-def test_imports_raise_no_alerts(alice_client: Client) -> None:
+def test_imports_raise_no_alerts(alice_client):
     kl = [(step, float(step), {"train/kl": 1e6}) for step in range(1, 200)]
 
     make(alice_client, send(alice_client, {"events.out.tfevents.1": event_file(kl)}))
@@ -455,7 +439,7 @@ def test_imports_raise_no_alerts(alice_client: Client) -> None:
 
 
 @pytest.fixture
-def imported(alice_client: Client) -> Run:
+def imported(alice_client) -> Run:
     files = {f"{step}.jsonl": verl_jsonl(step) for step in (0, 1, 2)}
     return make(alice_client, send(alice_client, files))
 
@@ -478,9 +462,7 @@ PAGES = (
 @pytest.mark.parametrize(
     "with_completions", [pytest.param(True, marks=pytest.mark.slow), False]
 )
-def test_every_page_of_an_imported_run_opens(
-    alice_client: Client, *, with_completions: bool
-) -> None:
+def test_every_page_of_an_imported_run_opens(alice_client, *, with_completions):
     data = {"1.jsonl": verl_jsonl(1), "2.jsonl": verl_jsonl(2)}
     if not with_completions:
         data = {"events.out.tfevents.1": event_file([(1, 5.0, {"train/loss": 1.0})])}
@@ -517,9 +499,7 @@ def test_every_page_of_an_imported_run_opens(
     assert wrong == {}
 
 
-def test_imported_runs_are_compared_each_by_itself(
-    alice_client: Client, imported: Run
-) -> None:
+def test_imported_runs_are_compared_each_by_itself(alice_client, imported):
     kl = event_file([(1, 5.0, {"reward": 1.0}), (2, 6.0, {"reward": 0.5})])
     runs = [imported] + [
         make(alice_client, send(alice_client, {f"events.out.tfevents.{i}": kl}))
@@ -536,7 +516,7 @@ def test_imported_runs_are_compared_each_by_itself(
     assert alice_client.get(f"/alpha/compare/prompt?{pair}").status_code == 200
 
 
-def test_missing_values_are_not_zero(alice_client: Client, imported: Run) -> None:
+def test_missing_values_are_not_zero(alice_client, imported):
     page = alice_client.get(reverse("group", args=["alpha", imported.pk, 1, 0]))
 
     text = " ".join(page.content.decode().split())
@@ -550,9 +530,7 @@ def test_missing_values_are_not_zero(alice_client: Client, imported: Run) -> Non
     assert (lines[1].num_right, lines[1].num_scored) == (0, 6)
 
 
-def test_it_cannot_be_cloned_extended_or_queued(
-    alice_client: Client, imported: Run
-) -> None:
+def test_it_cannot_be_cloned_extended_or_queued(alice_client, imported):
     clone = alice_client.get(reverse("run_new", args=["alpha"]), {"clone": imported.pk})
     at = ["alpha", imported.pk]
     change = alice_client.get(reverse("run_change", args=at), follow=True)
@@ -574,7 +552,7 @@ def test_it_cannot_be_cloned_extended_or_queued(
     assert (imported.state, imported.num_steps) == ("finished", before)
 
 
-def test_an_export_can_be_imported_again(alice_client: Client, imported: Run) -> None:
+def test_an_export_can_be_imported_again(alice_client, imported):
     at = reverse("run_export_file", args=["alpha", imported.pk, "completions.parquet"])
     data = alice_client.get(at).getvalue()  # type: ignore[attr-defined]  # a stream has it
 
@@ -592,9 +570,7 @@ def test_an_export_can_be_imported_again(alice_client: Client, imported: Run) ->
     assert values(again, "reward/mean") == values(imported, "reward/mean")
 
 
-def test_uploads_in_parts_can_be_resumed(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uploads_in_parts_can_be_resumed(alice_client, monkeypatch):
     begun = alice_client.post(reverse("run_imports", args=["alpha"]), {"begin": "1"})
     files, data = begun["Location"] + "files", verl_jsonl(1)
     body = {"filename": "1.jsonl", "num_bytes": len(data), "fingerprint": "f"}
@@ -618,7 +594,7 @@ def test_uploads_in_parts_can_be_resumed(
     assert RunImport.objects.get().findings["num_samples"] == 4
 
 
-def test_a_zip_bomb_is_refused(alice_client: Client) -> None:
+def test_a_zip_bomb_is_refused(alice_client):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("1.jsonl", b"\0" * 70_000_000)
@@ -630,7 +606,7 @@ def test_a_zip_bomb_is_refused(alice_client: Client) -> None:
     assert RunImport.objects.get() == run_import
 
 
-def test_verls_validation_dumps_are_runs_too(alice_client: Client) -> None:
+def test_verls_validation_dumps_are_runs_too(alice_client):
     rows = trl_rows(1)
     run_import = send(
         alice_client,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings, findings_in_each_view
 from tests.dashboard.transfers.tools import event_file, verl_jsonl
@@ -13,7 +12,7 @@ from tests.dashboard.transfers.tools import event_file, verl_jsonl
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_files_become_a_run(team: Team, page: Page) -> None:
+def test_files_become_a_run(team, page):
     metrics = event_file([(s, 1e9 + s, {"actor/entropy": 0.1 * s}) for s in (1, 2)])
     sent = {"1.jsonl": verl_jsonl(1), "2.jsonl": verl_jsonl(2) + b"no json\n"}
     sent["events.out.tfevents.1"] = metrics

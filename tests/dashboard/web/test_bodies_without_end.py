@@ -27,7 +27,7 @@ def post(app: Any, headers: dict[bytes, bytes]) -> ApplicationCommunicator:
     return ApplicationCommunicator(app, scope)
 
 
-async def test_a_body_with_too_large_a_length_is_not_read() -> None:
+async def test_a_body_with_too_large_a_length_is_not_read():
     for length in [b"999999999999", b"9" * 5_000, b"-1", b"x"]:
         request = post(application, {b"content-length": length})
 
@@ -36,7 +36,7 @@ async def test_a_body_with_too_large_a_length_is_not_read() -> None:
         assert answer["status"] == 413, length
 
 
-async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off() -> None:
+async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off():
     request = post(BodyLimit(Pages(), max_bytes=10_000), {})
 
     for _ in range(11):
@@ -48,7 +48,7 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_cut_off() -> None:
     assert request.output_queue.empty()
 
 
-async def test_requests_whose_bodies_never_end_start_no_thread() -> None:
+async def test_requests_whose_bodies_never_end_start_no_thread():
     pages, before = Pages(), threading.active_count()
     asked = [post(pages, {b"content-length": b"10"}) for _ in range(20)]
     for request in asked:
@@ -61,7 +61,7 @@ async def test_requests_whose_bodies_never_end_start_no_thread() -> None:
     assert threading.active_count() <= before
 
 
-async def test_one_thread_serves_one_request_after_another() -> None:
+async def test_one_thread_serves_one_request_after_another():
     pages, before = Pages(), threading.active_count()
     for _ in range(5):
         request = post(pages, {b"content-type": b"text/plain"})
@@ -74,5 +74,5 @@ async def test_one_thread_serves_one_request_after_another() -> None:
     assert threading.active_count() <= before + 1
 
 
-def test_a_part_of_a_file_is_let_through() -> None:
+def test_a_part_of_a_file_is_let_through():
     assert PART_BYTES + 2**16 < MAX_BODY_BYTES

@@ -44,7 +44,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch, now: float) -> None:
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch) -> None:
     for kind in budgets.BUDGETS.keys() - {"ingest", "large"}:
         is_paid = kind in ("person", "program")
         few = SMALL if is_paid else Budget(at_once=2)
@@ -170,7 +170,7 @@ async def known(app: Any, inner: App, who: str = "t", **options: Any) -> None:
     inner.most = 0
 
 
-async def test_a_few_requests_of_a_person_run_and_the_others_wait() -> None:
+async def test_a_few_requests_of_a_person_run_and_the_others_wait():
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
@@ -183,7 +183,7 @@ async def test_a_few_requests_of_a_person_run_and_the_others_wait() -> None:
     assert inner.most == 2
 
 
-async def test_requests_of_another_person_do_not_wait() -> None:
+async def test_requests_of_another_person_do_not_wait():
     inner, other = App(), App(("person:2", "team:b"))
 
     async def both(scope: Any, receive: Any, send: Any) -> None:
@@ -199,7 +199,7 @@ async def test_requests_of_another_person_do_not_wait() -> None:
         inner.open.set()
 
 
-async def test_two_people_of_a_team_share_its_budget() -> None:
+async def test_two_people_of_a_team_share_its_budget():
     inner = App()
 
     async def either(scope: Any, receive: Any, send: Any) -> None:
@@ -215,9 +215,7 @@ async def test_two_people_of_a_team_share_its_budget() -> None:
         inner.open.set()
 
 
-async def test_an_unknown_cookie_counts_for_its_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_unknown_cookie_counts_for_its_address(monkeypatch):
     inner = App(("", ""))
     app = budgets_of(inner)
 
@@ -236,7 +234,7 @@ async def test_an_unknown_cookie_counts_for_its_address(
                 inner.open.set()
 
 
-async def test_all_unknown_senders_share_a_budget() -> None:
+async def test_all_unknown_senders_share_a_budget():
     inner = App(("", ""))
     app = budgets_of(inner)
 
@@ -245,7 +243,7 @@ async def test_all_unknown_senders_share_a_budget() -> None:
         inner.open.set()
 
 
-async def test_no_header_leads_round_a_persons_budget() -> None:
+async def test_no_header_leads_round_a_persons_budget():
     """Pages identify people only by cookies."""
     inner = App()
     app = budgets_of(inner)
@@ -264,7 +262,7 @@ async def test_no_header_leads_round_a_persons_budget() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_a_dead_cookie_counts_for_no_person() -> None:
+async def test_a_dead_cookie_counts_for_no_person():
     inner = App()
     app = budgets_of(inner)
     await known(app, inner, "old")
@@ -281,7 +279,7 @@ async def test_a_dead_cookie_counts_for_no_person() -> None:
             inner.open.set()
 
 
-async def test_a_new_process_knows_the_sender() -> None:
+async def test_a_new_process_knows_the_sender():
     inner = App()
     await known(budgets_of(inner), inner)
     again = budgets_of(inner)
@@ -291,9 +289,7 @@ async def test_a_new_process_knows_the_sender() -> None:
         inner.open.set()
 
 
-async def test_unsuccessful_waiting_is_not_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unsuccessful_waiting_is_not_counted(monkeypatch):
     inner = App()
     inner.status = 503
     app = budgets_of(inner)
@@ -307,9 +303,7 @@ async def test_unsuccessful_waiting_is_not_counted(
     assert (await ask(app))[0] == 503, "not 429"
 
 
-async def test_waiting_for_a_busy_processor_is_not_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_waiting_for_a_busy_processor_is_not_counted(monkeypatch):
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
@@ -321,9 +315,7 @@ async def test_waiting_for_a_busy_processor_is_not_counted(
     assert app._accounts["person:1"].spent == pytest.approx(3.0)
 
 
-async def test_more_than_may_wait_are_refused_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_more_than_may_wait_are_refused_at_once(monkeypatch):
     monkeypatch.setattr(budgets, "MAX_WAITING", 3)
     inner = App()
     app = budgets_of(inner)
@@ -340,9 +332,7 @@ async def test_more_than_may_wait_are_refused_at_once(
     assert int(headers[b"retry-after"]) >= 1
 
 
-async def test_a_request_that_waits_too_long_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_that_waits_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(budgets, "WAIT_SECONDS", 0.05)
     inner = App()
     app = budgets_of(inner)
@@ -363,9 +353,7 @@ async def use(app: Any, inner: App, cpu_seconds: float) -> int:
     return int(tasks[0].result()[0])
 
 
-async def test_processes_count_the_work_of_a_window_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_processes_count_the_work_of_a_window_together(monkeypatch):
     """11 s of work, where a window of half a minute has 10."""
     inner = App()
     first, second = budgets_of(inner), budgets_of(inner)
@@ -382,9 +370,7 @@ async def test_processes_count_the_work_of_a_window_together(
     assert await use(first, inner, 0.0) == 200
 
 
-async def test_without_redis_each_process_counts_for_itself(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+async def test_without_redis_each_process_counts_for_itself(monkeypatch, settings):
     settings.REDIS_URL = "unix:///nowhere.sock"
     inner = App()
     app = budgets_of(inner)
@@ -396,7 +382,7 @@ async def test_without_redis_each_process_counts_for_itself(
     assert await use(app, inner, 0.0) == 200
 
 
-async def test_a_body_that_comes_slowly_takes_no_place() -> None:
+async def test_a_body_that_comes_slowly_takes_no_place():
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
@@ -423,9 +409,7 @@ LARGE = bytes(budgets.LARGE_BYTES + 1)
         (gzip.compress(LARGE) + gzip.compress(b"of two members"), "gzip"),
     ],
 )
-async def test_a_persons_large_bodies_are_processed_one_at_a_time(
-    body: bytes, encoding: str
-) -> None:
+async def test_a_persons_large_bodies_are_processed_one_at_a_time(body, encoding):
     inner, other = App(), App(("ingest:2", ""))
     inner.spent_by = ("ingest:1", "")
 
@@ -458,7 +442,7 @@ async def test_a_persons_large_bodies_are_processed_one_at_a_time(
     assert (inner.most, inner.num_done) == (2, 6)
 
 
-async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
+async def test_an_answer_that_is_read_slowly_takes_no_place():
     read = asyncio.Event()
 
     async def stream(scope: Any, receive: Any, send: Any) -> None:
@@ -487,9 +471,7 @@ async def test_an_answer_that_is_read_slowly_takes_no_place() -> None:
     await asyncio.gather(*slow)
 
 
-async def test_a_form_waits_until_its_sender_may_spend_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_form_waits_until_its_sender_may_spend_again(monkeypatch):
     """A page of the same person is refused meanwhile."""
     inner = App()
     app = budgets_of(inner)
@@ -506,9 +488,7 @@ async def test_a_form_waits_until_its_sender_may_spend_again(
     assert (await form)[0] == 200
 
 
-async def test_a_refused_page_tries_again_by_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_refused_page_tries_again_by_itself(monkeypatch):
     inner = App()
     app = budgets_of(inner)
     await known(app, inner)
@@ -523,7 +503,7 @@ async def test_a_refused_page_tries_again_by_itself(
     assert b'http-equiv="refresh" content="5"' in body
 
 
-async def test_a_visitor_comes_next_however_many_others_wait() -> None:
+async def test_a_visitor_comes_next_however_many_others_wait():
     """Two hundred addresses, each with two requests, asked before."""
     inner = App(("", ""))
     app = budgets_of(inner)
@@ -548,9 +528,7 @@ async def test_a_visitor_comes_next_however_many_others_wait() -> None:
     assert served.index("1.2.3.4") <= 2, "only those that ran already came before"
 
 
-async def test_the_client_with_most_waiting_requests_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_client_with_most_waiting_requests_is_refused(monkeypatch):
     monkeypatch.setattr(budgets, "MAX_WAITING", 3)
     account = Account(Budget(at_once=1))
     await account.enter("a")
@@ -583,9 +561,7 @@ async def test_the_client_with_most_waiting_requests_is_refused(
     ],
     ids=["passwords", "reports", "pages"],
 )
-async def test_unknown_senders_wait_only_for_requests_of_the_same_kind(
-    busy: dict[str, str], free: dict[str, str]
-) -> None:
+async def test_unknown_senders_wait_only_for_requests_of_the_same_kind(busy, free):
     inner = App(("", ""))
     app = budgets_of(inner)
 
@@ -599,7 +575,7 @@ async def test_unknown_senders_wait_only_for_requests_of_the_same_kind(
             inner.open.set()
 
 
-async def test_a_browser_that_signed_in_before_is_recognised() -> None:
+async def test_a_browser_that_signed_in_before_is_recognised():
     inner = App(("", ""))
     app = budgets_of(inner)
     answer = HttpResponse()
@@ -616,7 +592,7 @@ async def test_a_browser_that_signed_in_before_is_recognised() -> None:
                 inner.open.set()
 
 
-async def test_several_may_leave_the_queue_at_once() -> None:
+async def test_several_may_leave_the_queue_at_once():
     account = Account(SMALL)
     await account.enter()
     await account.enter()
@@ -633,7 +609,7 @@ async def test_several_may_leave_the_queue_at_once() -> None:
     assert (account.num_running, len(account.waiting)) == (0, 0)
 
 
-async def test_a_refused_turn_that_is_cancelled_gives_no_place_back() -> None:
+async def test_a_refused_turn_that_is_cancelled_gives_no_place_back():
     """The longest wait is refused at the moment that its own patience ends."""
     account = Account(SMALL)
     await account.enter()
@@ -648,9 +624,7 @@ async def test_a_refused_turn_that_is_cancelled_gives_no_place_back() -> None:
     assert account.num_running == 2
 
 
-async def test_forms_of_an_overdrawn_sender_hold_a_place_while_they_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_forms_of_an_overdrawn_sender_hold_a_place_while_they_wait(monkeypatch):
     """So at most as many wait at once as may run, and the others queue."""
     inner = App()
     app = budgets_of(inner)
@@ -667,7 +641,7 @@ async def test_forms_of_an_overdrawn_sender_hold_a_place_while_they_wait(
     assert [status for status, *_ in await asyncio.gather(*forms)] == [200] * 4
 
 
-async def test_leaving_the_queue_frees_the_slot() -> None:
+async def test_leaving_the_queue_frees_the_slot():
     account = Account(SMALL)
     await account.enter()
     await account.enter()
@@ -685,9 +659,7 @@ async def test_leaving_the_queue_frees_the_slot() -> None:
     assert (account.num_running, len(account.waiting)) == (0, 0)
 
 
-def test_overspending_is_carried_into_the_next_windows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_overspending_is_carried_into_the_next_windows(monkeypatch):
     account = Account(Budget(at_once=1, cpu_seconds=15.0))
     account.spend(40.0)
 
@@ -699,9 +671,7 @@ def test_overspending_is_carried_into_the_next_windows(
     assert account.overdrawn_seconds() == 29.0
 
 
-def test_a_clock_that_is_set_back_makes_no_one_wait_longer_than_a_window(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_clock_that_is_set_back_makes_no_one_wait_longer_than_a_window(monkeypatch):
     account = Account(Budget(at_once=1, cpu_seconds=15.0))
     account.spend(31.0)
 
@@ -711,8 +681,8 @@ def test_a_clock_that_is_set_back_makes_no_one_wait_longer_than_a_window(
 
 
 def test_pages_scripts_and_trainers_have_budgets_of_their_own(
-    alice: User, alice_client: Client, charlie: User
-) -> None:
+    alice, alice_client, charlie
+):
     def spent_by(client: Client, path: str) -> tuple[str, str]:
         answer = client.get(path)
         return _spent_by(answer.wsgi_request, is_answered=answer.status_code < 400)

@@ -87,7 +87,7 @@ BODY = HEAD + b"Content-Length: 1000000\r\n\r\n"
     ],
     ids=["idle", "lines", "half a head", "slow head", "no body", "slow body", "chunk"],
 )
-async def test_unfinished_requests_time_out(begin: bytes, part: bytes) -> None:
+async def test_unfinished_requests_time_out(begin, part):
     async with connected() as (reader, writer):
         writer.write(begin)
         dripping = asyncio.create_task(drip(writer, part))
@@ -97,7 +97,7 @@ async def test_unfinished_requests_time_out(begin: bytes, part: bytes) -> None:
         dripping.cancel()
 
 
-async def test_active_clients_are_not_timed_out() -> None:
+async def test_active_clients_are_not_timed_out():
     async with connected() as (reader, writer):
         writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n0"), 5)
@@ -109,16 +109,14 @@ async def test_active_clients_are_not_timed_out() -> None:
         assert b"200 OK" in await asyncio.wait_for(reader.readuntil(b"60000"), 5)
 
 
-async def test_a_body_that_stops_is_not_waited_for_however_much_of_it_came() -> None:
+async def test_a_body_that_stops_is_not_waited_for_however_much_of_it_came():
     async with connected() as (reader, writer):
         writer.write(BODY + b"x" * 500_000)  # which grants 1,000 s
 
         assert await asyncio.wait_for(reader.read(), 20) == b""
 
 
-async def test_an_address_has_a_bounded_number_of_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_address_has_a_bounded_number_of_connections(monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 2)
     async with serving() as address:
         opened = [await asyncio.open_connection(*address) for _ in range(3)]
@@ -132,9 +130,7 @@ async def test_an_address_has_a_bounded_number_of_connections(
             other.close()
 
 
-def test_a_client_that_closes_its_half_leaves_no_error_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_client_that_closes_its_half_leaves_no_error_in_the_log(caplog):
     """With requests in its pipeline, on the loop that serves pages."""
 
     async def close_half() -> None:
@@ -149,7 +145,7 @@ def test_a_client_that_closes_its_half_leaves_no_error_in_the_log(
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-def test_the_limit_of_open_files_is_raised_to_what_the_system_allows() -> None:
+def test_the_limit_of_open_files_is_raised_to_what_the_system_allows():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:

@@ -8,7 +8,6 @@ import pytest
 from django.test import Client
 from django.utils.http import urlencode
 
-from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
 
@@ -57,7 +56,7 @@ READS = {
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     run = make_run(team)
     make_group(run, step=1, prompt_index=0)
     return run
@@ -88,7 +87,7 @@ def wrong_answers(
 PARAMETERS = [(at, name) for at, names in READS.items() for name in names.split()]
 
 
-def test_an_odd_parameter_is_answered(alice_client: Client, run: Run) -> None:
+def test_an_odd_parameter_is_answered(alice_client, run):
     """Every third, each with another value; the slow tests give all to all.
 
     tests/inputs/test_every_parameter_of_every_page.py has more of both.
@@ -102,17 +101,13 @@ def test_an_odd_parameter_is_answered(alice_client: Client, run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES, ids=[repr(value[:20]) for value in VALUES])
-def test_any_odd_parameter_is_answered(
-    alice_client: Client, run: Run, value: str
-) -> None:
+def test_any_odd_parameter_is_answered(alice_client, run, value):
     read = [(*parameter, value) for parameter in PARAMETERS]
 
     assert wrong_answers(alice_client, run, read) == []
 
 
-def test_a_thing_of_an_odd_number_is_not_found(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_thing_of_an_odd_number_is_not_found(alice_client, team):
     for number in ["9" * 20, "9" * 5_000, "-1", "1e3"]:
         for address in ("runs/{}/", "runs/{}/groups/", "datasets/{}/", "rewards/{}/"):
             url = f"/alpha/{address.format(number)}"
@@ -120,9 +115,7 @@ def test_a_thing_of_an_odd_number_is_not_found(
             assert alice_client.get(url).status_code == 404, url[:80]
 
 
-def test_range_bounds_that_overflow_are_rejected(
-    alice_client: Client, run: Run
-) -> None:
+def test_range_bounds_that_overflow_are_rejected(alice_client, run):
     url = f"/alpha/runs/{run.pk}/completions/?first_step={'9' * 400}&last_step=1"
 
     form = alice_client.get(url).context["form"]
@@ -130,9 +123,7 @@ def test_range_bounds_that_overflow_are_rejected(
     assert form.has_error("last_step") or form.has_error("first_step")
 
 
-def test_a_foreign_return_address_leads_to_the_run(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_foreign_return_address_leads_to_the_run(alice_client, run):
     for way in ["1", "run", "//evil.example", "javascript:alert(1)"]:
         deed = {"action": "star", "next": way}
 

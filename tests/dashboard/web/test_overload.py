@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
 from dashboard.api.models import Scope
 from dashboard.datasets.models import DatasetVersion
 from dashboard.jobs import slots
@@ -28,9 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def taken(
-    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def taken(alice_client, team, monkeypatch) -> Iterator[None]:
     """A pool whose connections are all at work for other requests."""
     options = connection.settings_dict["OPTIONS"]
     few = {"min_size": 1, "max_size": 2, "timeout": 0.2}
@@ -52,7 +48,7 @@ def taken(
     clear_report()
 
 
-def test_a_page_gets_retry_after(alice_client: Client, taken: None) -> None:
+def test_a_page_gets_retry_after(alice_client, taken):
     alice_client.raise_request_exception = False
     for path in ("/alpha/runs/", "/alpha/datasets/", "/sign-in/"):
         answer = alice_client.get(path)
@@ -63,11 +59,11 @@ def test_a_page_gets_retry_after(alice_client: Client, taken: None) -> None:
 
 
 @pytest.fixture
-def program(alice: User) -> Program:
+def program(alice) -> Program:
     return Program(make_token(alice, Scope.READ, Scope.WRITE))
 
 
-def test_a_program_gets_json(program: Program, taken: None) -> None:
+def test_a_program_gets_json(program, taken):
     for method, path in (("get", "/runs"), ("post", "/recipes"), ("get", "/nowhere")):
         answer = getattr(program, method)(path)
 
@@ -76,7 +72,7 @@ def test_a_program_gets_json(program: Program, taken: None) -> None:
         assert answer.json()["type"] == "urn:cohort:problem:busy"
 
 
-def test_readiness_reports_it(alice_client: Client, taken: None) -> None:
+def test_readiness_reports_it(alice_client, taken):
     ready = Client().get("/readyz", headers={"host": "localhost"})
     (part,) = _connections(ready.json())
     assert (ready.status_code, part["state"]) == (200, "ok"), part
@@ -97,7 +93,7 @@ def _connections(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def kept(monkeypatch) -> list[bool]:
     """Whether a connection was kept, each time that a child was to be begun."""
     seen: list[bool] = []
     take = slots._take
@@ -110,9 +106,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-def test_no_connection_is_kept_while_a_child_runs(
-    alice_client: Client, program: Program, kept: list[bool]
-) -> None:
+def test_no_connection_is_kept_while_a_child_runs(alice_client, program, kept):
     recipe = {
         "rules": [
             {"kind": "exact_answer", "name": "right", "weight": 1.0, "params": {}}
@@ -135,9 +129,7 @@ def test_no_connection_is_kept_while_a_child_runs(
     assert not any(kept)
 
 
-def test_without_a_slot_pages_and_programs_get_retry_after(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_slot_pages_and_programs_get_retry_after(alice_client, monkeypatch):
     parquet = upload(alice_client, FILES["sums.parquet"], "sums.parquet")
     monkeypatch.setattr(slots, "WAIT_SECONDS", 0.1)
     monkeypatch.setattr(slots, "_take", lambda _: None)
@@ -148,9 +140,7 @@ def test_without_a_slot_pages_and_programs_get_retry_after(
     assert int(answer["Retry-After"]) > 0
 
 
-def test_a_team_has_half_of_the_slots(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_team_has_half_of_the_slots(monkeypatch, tmp_path):
     monkeypatch.setattr(slots, "NUM_SLOTS", 4)
     monkeypatch.setattr(slots, "_folder", lambda: tmp_path)
     first, second = slots._take("a"), slots._take("a")
@@ -166,9 +156,7 @@ def test_a_team_has_half_of_the_slots(
     assert slots._take("c")
 
 
-def test_an_import_that_finds_no_slot_is_left_to_a_worker(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_that_finds_no_slot_is_left_to_a_worker(alice_client, monkeypatch):
     monkeypatch.setattr(slots, "WAIT_SECONDS", 0.1)
     monkeypatch.setattr(slots, "_take", lambda _: None)
     sent = SimpleUploadedFile("rows.parquet", FILES["sums.parquet"])
@@ -180,8 +168,8 @@ def test_an_import_that_finds_no_slot_is_left_to_a_worker(
 
 
 async def test_no_connection_is_kept_while_a_response_is_read(
-    alice_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    alice_client, monkeypatch
+):
     kept: list[tuple[bool, bool]] = []
 
     def release() -> None:

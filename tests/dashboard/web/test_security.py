@@ -3,17 +3,15 @@ from __future__ import annotations
 import runpy
 import stat
 import threading
-from pathlib import Path
 
 import pytest
 from django.test import Client
-from pytest_django import Settings
 
 from dashboard.project.database import limit_sessions, parse_database_url
 from dashboard.project.environment import ROOT, load_secret_key, read_environment
 
 
-def test_every_page_has_the_content_security_policy() -> None:
+def test_every_page_has_the_content_security_policy():
     response = Client().get("/healthz", headers={"host": "localhost:8000"})
 
     policy = response.headers["Content-Security-Policy"]
@@ -23,13 +21,13 @@ def test_every_page_has_the_content_security_policy() -> None:
     assert "unsafe" not in policy
 
 
-def test_a_host_cannot_add_to_the_policy() -> None:
+def test_a_host_cannot_add_to_the_policy():
     response = Client().get("/healthz", headers={"host": "localhost; script-src *"})
 
     assert "script-src" not in response.headers["Content-Security-Policy"]
 
 
-def test_no_cache_keeps_what_a_signed_in_person_saw(alice_client: Client) -> None:
+def test_no_cache_keeps_what_a_signed_in_person_saw(alice_client):
     page = alice_client.get("/alpha/runs/").headers["Cache-Control"]
     signed_out = Client().get("/sign-in/").headers
 
@@ -39,7 +37,7 @@ def test_no_cache_keeps_what_a_signed_in_person_saw(alice_client: Client) -> Non
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_encrypted", [True, False])
-def test_cookies_of_an_encrypted_visit_stay_encrypted(is_encrypted: bool) -> None:
+def test_cookies_of_an_encrypted_visit_stay_encrypted(is_encrypted):
     response = Client().get("/sign-in/", secure=is_encrypted)
 
     assert response.cookies
@@ -60,12 +58,8 @@ def test_cookies_of_an_encrypted_visit_stay_encrypted(is_encrypted: bool) -> Non
     ],
 )
 def test_forms_are_taken_from_the_address_that_people_use(
-    url: str,
-    origin: str,
-    is_taken: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: Settings,
-) -> None:
+    url, origin, is_taken, monkeypatch, settings
+):
     """A proxy brings TLS, and its word about it is not taken: the visit looks plain."""
     monkeypatch.setenv("COHORT_URL", url)
     monkeypatch.setenv("COHORT_ALLOWED_HOSTS", "cohort.lan")
@@ -87,7 +81,7 @@ def test_forms_are_taken_from_the_address_that_people_use(
     assert ("COHORT_URL" in answer.text) is not is_taken
 
 
-def test_the_secret_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
+def test_the_secret_key_is_made_once_and_kept_private(tmp_path):
     first = load_secret_key(tmp_path)
 
     assert load_secret_key(tmp_path) == first
@@ -95,7 +89,7 @@ def test_the_secret_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "secret-key").stat().st_mode) == 0o600
 
 
-def test_processes_that_start_together_agree_on_the_secret_key(tmp_path: Path) -> None:
+def test_processes_that_start_together_agree_on_the_secret_key(tmp_path):
     found: list[str] = []
     threads = [
         threading.Thread(target=lambda: found.append(load_secret_key(tmp_path)))
@@ -111,7 +105,7 @@ def test_processes_that_start_together_agree_on_the_secret_key(tmp_path: Path) -
     assert len(set(found)) == 1
 
 
-def test_a_database_address_is_read_with_its_options() -> None:
+def test_a_database_address_is_read_with_its_options():
     found = parse_database_url("postgresql://ann:p%40ss@db:6432/cohort?sslmode=require")
 
     assert (found["USER"], found["PASSWORD"]) == ("ann", "p@ss")
@@ -119,12 +113,12 @@ def test_a_database_address_is_read_with_its_options() -> None:
     assert found["OPTIONS"] == {"sslmode": "require"}
 
 
-def test_an_address_of_another_database_is_refused() -> None:
+def test_an_address_of_another_database_is_refused():
     with pytest.raises(ValueError, match="'mysql'"):
         parse_database_url("mysql://ann@db/cohort")
 
 
-def test_limits_keep_the_options_of_the_address() -> None:
+def test_limits_keep_the_options_of_the_address():
     database = parse_database_url("postgresql://db/cohort?sslmode=require")
 
     limit_sessions({"default": database}, statement_seconds=15, pooled=True)
@@ -145,8 +139,8 @@ def test_limits_keep_the_options_of_the_address() -> None:
     ],
 )
 def test_a_server_allows_no_model_folder_that_is_not_named(
-    hosts: str, folders: str, allowed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    hosts, folders, allowed, monkeypatch
+):
     monkeypatch.setenv("COHORT_ALLOWED_HOSTS", hosts)
     monkeypatch.setenv("COHORT_MODEL_FOLDERS", folders)
 

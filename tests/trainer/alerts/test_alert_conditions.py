@@ -83,13 +83,11 @@ def fires_at(condition: Condition, readings: Readings) -> list[int]:
         ),
     ],
 )
-def test_a_condition_holds_where_it_says(
-    condition: Condition, readings: Readings, places: list[int]
-) -> None:
+def test_a_condition_holds_where_it_says(condition, readings, places):
     assert fires_at(condition, readings) == places
 
 
-def test_the_bound_of_an_open_alert_stays() -> None:
+def test_the_bound_of_an_open_alert_stays():
     track = Track(Condition(kind=Kind.SHARE_OF_USUAL, threshold=0.5))
     for value in [100.0] * FEWEST:
         track.read(value)
@@ -103,7 +101,7 @@ def test_the_bound_of_an_open_alert_stays() -> None:
     assert track.fires  # 40 is usual by now, but it is not what it was
 
 
-def test_an_alert_recovers_after_the_steps_it_took() -> None:
+def test_an_alert_recovers_after_the_steps_it_took():
     track = Track(Condition(kind=Kind.ABOVE, threshold=1, for_steps=3))
     for value in [2, 2, 2, 0, 0]:
         track.read(value)
@@ -177,9 +175,7 @@ VALUES = st.none() | st.sampled_from([0.0, 0.4, 0.5, 1.0, 1.0, 1.0, 3.0, -2.0])
 
 
 @given(condition=CONDITIONS, readings=st.lists(VALUES, max_size=2 * USUAL))
-def test_any_readings_are_judged_as_the_whole_history_says(
-    condition: Condition, readings: Readings
-) -> None:
+def test_any_readings_are_judged_as_the_whole_history_says(condition, readings):
     expected = [
         index
         for index in range(len(readings))
@@ -200,7 +196,7 @@ def overfits_at(pairs: list[tuple[float, float]], for_steps: int = 2) -> list[in
     return places
 
 
-def test_an_evaluation_that_falls_while_reward_rises_is_found() -> None:
+def test_an_evaluation_that_falls_while_reward_rises_is_found():
     falls = [(0.5, 0.5), (0.6, 0.6), (0.5, 0.7), (0.4, 0.8), (0.4, 0.9)]
 
     assert overfits_at(falls) == [3, 4]
@@ -214,5 +210,5 @@ def test_an_evaluation_that_falls_while_reward_rises_is_found() -> None:
         [(0.6, 0.6), (0.5, 0.7), (0.6, 0.8), (0.5, 0.9)],  # not twice in a row
     ],
 )
-def test_other_evaluations_are_left_alone(pairs: list[tuple[float, float]]) -> None:
+def test_other_evaluations_are_left_alone(pairs):
     assert overfits_at(pairs) == []

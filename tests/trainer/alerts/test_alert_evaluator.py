@@ -42,7 +42,7 @@ def one_rule(**fields: Any) -> RuleEvaluator[str]:
     return RuleEvaluator({"a": rule})
 
 
-def test_a_rule_triggers_again_only_once_it_has_recovered() -> None:
+def test_a_rule_triggers_again_only_once_it_has_recovered():
     evaluator = one_rule(kind=Kind.ABOVE, threshold=1.0, for_steps=2)
 
     found = [
@@ -54,7 +54,7 @@ def test_a_rule_triggers_again_only_once_it_has_recovered() -> None:
     assert found == [("Triggered", 1), ("Recovered", 6), ("Triggered", 8)]
 
 
-def test_a_triggered_alert_has_value_and_bound() -> None:
+def test_a_triggered_alert_has_value_and_bound():
     evaluator = RuleEvaluator(BY_CODE)
     list(evaluator.step(1, {"grad_norm": 99.0}))
     for step in range(2, 2 + FEWEST):
@@ -67,13 +67,13 @@ def test_a_triggered_alert_has_value_and_bound() -> None:
     assert (found.metric, found.value, found.bound) == ("grad_norm", 30.0, 20.0)
 
 
-def test_a_slow_rise_triggers_no_alert() -> None:
+def test_a_slow_rise_triggers_no_alert():
     rising: Readings = [1.05**n for n in range(100)]
 
     assert triggered(RuleEvaluator(BY_CODE), "grad_norm", rising) == []
 
 
-def test_an_open_alert_keeps_its_bound_until_it_recovers() -> None:
+def test_an_open_alert_keeps_its_bound_until_it_recovers():
     evaluator = RuleEvaluator(BY_CODE)
     jump: Readings = [1.0] * FEWEST + [50.0] * 60 + [1.0]
 
@@ -86,13 +86,13 @@ def test_an_open_alert_keeps_its_bound_until_it_recovers() -> None:
     assert found == [("Triggered", FEWEST), ("Recovered", FEWEST + 60)]
 
 
-def test_numbers_that_are_not_finite_say_nothing_of_the_usual() -> None:
+def test_numbers_that_are_not_finite_say_nothing_of_the_usual():
     series: Readings = [math.nan, math.inf, *[1.0] * FEWEST, math.inf, 1.0, 10.5]
 
     assert triggered(RuleEvaluator(BY_CODE), "grad_norm", series) == [FEWEST + 4]
 
 
-def test_each_phase_finds_its_own_usual_values() -> None:
+def test_each_phase_finds_its_own_usual_values():
     evaluator = RuleEvaluator(BY_CODE)
     triggered(evaluator, "grad_norm", [1.0] * FEWEST)
 
@@ -101,7 +101,7 @@ def test_each_phase_finds_its_own_usual_values() -> None:
     assert triggered(evaluator, "grad_norm", [99.0] * FEWEST) == []
 
 
-def test_a_rule_that_says_nothing_of_a_phase_is_closed_in_it() -> None:
+def test_a_rule_that_says_nothing_of_a_phase_is_closed_in_it():
     evaluator = RuleEvaluator(BY_CODE)
     metrics = {"group/frac_zero_std": 1.0}
     for step in range(20):
@@ -117,9 +117,7 @@ def test_a_rule_that_says_nothing_of_a_phase_is_closed_in_it() -> None:
 @pytest.mark.parametrize(
     ("credit", "codes"), [("outcome", []), ("ones", ["no_signal"])]
 )
-def test_equal_rewards_say_nothing_where_none_are_compared(
-    credit: str, codes: list[str]
-) -> None:
+def test_equal_rewards_say_nothing_where_none_are_compared(credit, codes):
     config = RunConfig.model_validate(
         config_tree(Path("model"), Path("rows"), advantage={"credit": credit})
     )
@@ -139,9 +137,7 @@ MISMATCH = {"mismatch_high", "mismatch_float32"}
         ({}, 0.1),
     ],
 )
-def test_the_first_steps_mismatch_has_the_limit_of_its_number_format(
-    model: dict[str, str], limit: float
-) -> None:
+def test_the_first_steps_mismatch_has_the_limit_of_its_number_format(model, limit):
     config = RunConfig.model_validate(
         config_tree(Path("model"), Path("rows"), model=model)
     )
@@ -153,7 +149,7 @@ def test_the_first_steps_mismatch_has_the_limit_of_its_number_format(
         assert [each.step for each in found] == [1] * count
 
 
-def test_a_metric_that_a_run_never_had_is_not_missing() -> None:
+def test_a_metric_that_a_run_never_had_is_not_missing():
     assert triggered(RuleEvaluator(BY_CODE), "kl/mean", [0.0, 0.0]) == []
     assert triggered(RuleEvaluator(BY_CODE), "loss", [0.1, None, None, 0.1]) == [1]
 
@@ -171,7 +167,7 @@ COURSE: list[dict[str, float | None]] = [
 HELD_OUT = [0.5, 0.6, 0.5, 0.4, 0.4, 0.4, 0.7, 0.7]  # of each third step
 
 
-def test_an_evaluator_restored_anywhere_finds_what_one_that_never_left_finds() -> None:
+def test_an_evaluator_restored_anywhere_finds_what_one_that_never_left_finds():
     whole = RuleEvaluator(BY_CODE)
     expected = [take(whole, index) for index in range(len(COURSE))]
     codes = {key[0] for found in expected for _, key, _ in found}
@@ -194,7 +190,7 @@ def take(evaluator: RuleEvaluator[str], index: int) -> list[tuple[Any, ...]]:
     return [(type(each), each.key, getattr(each, "bound", None)) for each in found]
 
 
-def test_speeds_are_in_no_checkpoint() -> None:
+def test_speeds_are_in_no_checkpoint():
     """Else equal runs would have unequal ones."""
     first, second = RuleEvaluator(BY_CODE), RuleEvaluator(BY_CODE)
 
@@ -204,7 +200,7 @@ def test_speeds_are_in_no_checkpoint() -> None:
     assert first.state_dict() == second.state_dict()
 
 
-def test_a_state_with_other_rules_is_read_as_far_as_it_goes() -> None:
+def test_a_state_with_other_rules_is_read_as_far_as_it_goes():
     state = RuleEvaluator(BY_CODE).state_dict()
     state["tracks"].append(["later", "", state["tracks"][0][2]])
     state["open"] = [["later", "", 1.0], ["kl", "", 1.0]]
@@ -215,5 +211,5 @@ def test_a_state_with_other_rules_is_read_as_far_as_it_goes() -> None:
     assert evaluator.open == {("kl", ""): 1.0}
 
 
-def test_every_rule_has_its_own_code() -> None:
+def test_every_rule_has_its_own_code():
     assert len(BY_CODE) == len(RULES) == 18

@@ -42,9 +42,7 @@ def advantages(*groups: list[float], **options: Any) -> list[list[float]]:
         ({"baseline": "leave_one_out", "scale": "none"}, 1.0, -0.33333333),
     ],
 )
-def test_advantages_of_one_right_completion_in_four(
-    options: dict[str, Any], high: float, low: float
-) -> None:
+def test_advantages_of_one_right_completion_in_four(options, high, low):
     assert advantages([1, 0, 0, 0], **options)[0] == pytest.approx(
         [high, low, low, low], abs=5e-9
     )
@@ -60,7 +58,7 @@ def test_advantages_of_one_right_completion_in_four(
         ({"baseline": "leave_one_out", "scale": "none"}, 0.66666667),
     ],
 )
-def test_two_right_of_four(options: dict[str, Any], size: float) -> None:
+def test_two_right_of_four(options, size):
     assert advantages([1, 1, 0, 0], **options)[0] == pytest.approx(
         [size, size, -size, -size], abs=5e-9
     )
@@ -69,7 +67,7 @@ def test_two_right_of_four(options: dict[str, Any], size: float) -> None:
 @pytest.mark.parametrize("baseline", ["mean", "leave_one_out"])
 @pytest.mark.parametrize("scale", ["group_std", "batch_std", "mean", "none"])
 @pytest.mark.parametrize("ddof", [0, 1])
-def test_equal_rewards_give_exactly_zero(baseline: str, scale: str, ddof: int) -> None:
+def test_equal_rewards_give_exactly_zero(baseline, scale, ddof):
     found = advantages(
         [0.1] * 7, [0.0] * 7, baseline=baseline, scale=scale, ddof=ddof, eps=1e-9
     )
@@ -77,17 +75,17 @@ def test_equal_rewards_give_exactly_zero(baseline: str, scale: str, ddof: int) -
     assert found == [[0.0] * 7, [0.0] * 7]
 
 
-def test_zero_eps_and_equal_rewards_give_zero_not_nan() -> None:
+def test_zero_eps_and_equal_rewards_give_zero_not_nan():
     assert advantages([0.3, 0.3], eps=0.0) == [[0.0, 0.0]]
 
 
-def test_rewards_too_close_for_a_spread_give_a_finite_advantage() -> None:
+def test_rewards_too_close_for_a_spread_give_a_finite_advantage():
     (found,) = advantages([0.0, 1.5e-285], ddof=0, eps=0.0)
 
     assert found == pytest.approx([0.0, 0.0], abs=1e-280)
 
 
-def test_unscored_completions_are_left_out_of_mean_and_spread() -> None:
+def test_unscored_completions_are_left_out_of_mean_and_spread():
     with_gaps = advantages([1, NAN, 0, 0, NAN])[0]
 
     without = advantages([1, 0, 0])[0]
@@ -95,19 +93,19 @@ def test_unscored_completions_are_left_out_of_mean_and_spread() -> None:
     assert [with_gaps[0], *with_gaps[2:4]] == without
 
 
-def test_a_group_without_scores_is_zero() -> None:
+def test_a_group_without_scores_is_zero():
     assert advantages([NAN, NAN], [1, 0])[0] == [0.0, 0.0]
 
 
-def test_a_single_scored_completion_has_no_advantage() -> None:
+def test_a_single_scored_completion_has_no_advantage():
     assert advantages([2.5, NAN]) == [[0.0, 0.0]]
 
 
-def test_a_single_scored_completion_may_keep_its_reward() -> None:
+def test_a_single_scored_completion_may_keep_its_reward():
     assert advantages([2.5, NAN], singleton="raw") == [[2.5, 0.0]]
 
 
-def test_batch_std_divides_all_groups_by_one_number() -> None:
+def test_batch_std_divides_all_groups_by_one_number():
     found = advantages([1, 0], [3, 1], scale="batch_std", ddof=0, eps=0.0)
 
     spread = statistics.pstdev([1, 0, 3, 1])
@@ -115,35 +113,35 @@ def test_batch_std_divides_all_groups_by_one_number() -> None:
     assert found[1] == pytest.approx([1 / spread, -1 / spread])
 
 
-def test_mean_scale_divides_by_the_groups_mean() -> None:
+def test_mean_scale_divides_by_the_groups_mean():
     assert advantages([1, 0, 0, 0], scale="mean", eps=0.0)[0] == pytest.approx(
         [3, -1, -1, -1]
     )
 
 
-def test_mean_scale_refuses_negative_rewards() -> None:
+def test_mean_scale_refuses_negative_rewards():
     with pytest.raises(ValueError, match="got -1"):
         advantages([1, -1], scale="mean")
 
 
-def test_no_baseline_and_no_scale_is_the_reward() -> None:
+def test_no_baseline_and_no_scale_is_the_reward():
     assert advantages([2, 2, NAN], baseline="none", scale="none") == [[2, 2, 0]]
 
 
-def test_indicator_credit_is_one_for_right_answers() -> None:
+def test_indicator_credit_is_one_for_right_answers():
     assert advantages([1, 0.9, NAN, 2], credit="indicator") == [[1, 0, 0, 1]]
 
 
-def test_ones_credit_is_one_for_every_scored_completion() -> None:
+def test_ones_credit_is_one_for_every_scored_completion():
     assert advantages([1, -3, NAN], credit="ones") == [[1, 1, 0]]
 
 
-def test_infinite_rewards_are_refused() -> None:
+def test_infinite_rewards_are_refused():
     with pytest.raises(ValueError, match="infinite"):
         advantages([1, math.inf])
 
 
-def test_rewards_must_be_groups() -> None:
+def test_rewards_must_be_groups():
     with pytest.raises(ValueError, match=r"\[prompts, completions\]"):
         group_advantages(np.zeros(4), AdvantageConfig())
 
@@ -176,7 +174,7 @@ rewards_of_a_group = st.lists(
 
 
 @given(rewards_of_a_group)
-def test_it_equals_a_slow_version(group: list[float]) -> None:
+def test_it_equals_a_slow_version(group):
     for baseline, scale, ddof in itertools.product(
         ("mean", "leave_one_out"), ("group_std", "none"), (0, 1)
     ):
@@ -189,9 +187,7 @@ def test_it_equals_a_slow_version(group: list[float]) -> None:
     st.sampled_from(["mean", "leave_one_out", "none"]),
     st.sampled_from([0, 1]),
 )
-def test_batch_wide_scale_equals_a_slow_version(
-    groups: list[list[float]], baseline: str, ddof: int
-) -> None:
+def test_batch_wide_scale_equals_a_slow_version(groups, baseline, ddof):
     rows = padded(groups)
     flat = [r for row in rows for r in row if not math.isnan(r)]
     spread = statistics.stdev if ddof else statistics.pstdev
@@ -208,7 +204,7 @@ def test_batch_wide_scale_equals_a_slow_version(
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=8))
-def test_mean_scale_equals_exact_fractions(group: list[int]) -> None:
+def test_mean_scale_equals_exact_fractions(group):
     exact = [Fraction(0)] * len(group)
     if len(set(group)) > 1:
         mean = Fraction(sum(group), len(group))
@@ -220,7 +216,7 @@ def test_mean_scale_equals_exact_fractions(group: list[int]) -> None:
 
 
 @given(st.lists(st.integers(-9, 9), min_size=2, max_size=8), st.sampled_from([0, 1]))
-def test_squares_of_normalised_rewards_are_exact(group: list[int], ddof: int) -> None:
+def test_squares_of_normalised_rewards_are_exact(group, ddof):
     mean = Fraction(sum(group), len(group))
     squares = [(reward - mean) ** 2 for reward in group]
     total = sum(squares)
@@ -250,9 +246,7 @@ def flattened(rows: list[list[float]]) -> list[float]:
 
 @pytest.mark.parametrize(("baseline", "scale"), COMPARED)
 @given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.integers(-8, 8))
-def test_shifting_all_rewards_changes_nothing(
-    baseline: str, scale: str, groups: list[list[float]], shift: int
-) -> None:
+def test_shifting_all_rewards_changes_nothing(baseline, scale, groups, shift):
     rows = padded(groups)
     moved = [[reward + shift for reward in row] for row in rows]
     options = {"baseline": baseline, "scale": scale}
@@ -264,9 +258,7 @@ def test_shifting_all_rewards_changes_nothing(
 
 @pytest.mark.parametrize("scale", ["group_std", "batch_std"])
 @given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.integers(1, 50))
-def test_stretching_all_rewards_changes_nothing_without_eps(
-    scale: str, groups: list[list[float]], factor: int
-) -> None:
+def test_stretching_all_rewards_changes_nothing_without_eps(scale, groups, factor):
     rows = padded(groups)
     stretched = [[reward * factor for reward in row] for row in rows]
 
@@ -279,8 +271,8 @@ def test_stretching_all_rewards_changes_nothing_without_eps(
 @pytest.mark.parametrize(("baseline", "scale"), [*COMPARED, ("none", "batch_std")])
 @given(st.lists(rewards_of_a_group, min_size=1, max_size=3), st.data())
 def test_a_missing_score_leaves_the_others_as_if_it_were_not_there(
-    baseline: str, scale: str, groups: list[list[float]], data: st.DataObject
-) -> None:
+    baseline, scale, groups, data
+):
     rows = padded(groups)
     width = len(rows[0])
     index = data.draw(st.integers(0, width))
@@ -295,11 +287,11 @@ def test_a_missing_score_leaves_the_others_as_if_it_were_not_there(
 
 
 @given(rewards_of_a_group)
-def test_advantages_of_a_group_add_up_to_zero(group: list[float]) -> None:
+def test_advantages_of_a_group_add_up_to_zero(group):
     assert sum(advantages(group)[0]) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_rules_normalised_first_keep_the_voice_of_a_small_spread() -> None:
+def test_rules_normalised_first_keep_the_voice_of_a_small_spread():
     rules = np.array([[[100.0, 0.0], [0.0, 1.0]]])
     config = AdvantageConfig(combine="normalize_then_sum", ddof=0, eps=0.0)
 
@@ -308,7 +300,7 @@ def test_rules_normalised_first_keep_the_voice_of_a_small_spread() -> None:
     assert found.tolist() == [[0.0, 0.0]]
 
 
-def test_a_steps_advantage_reaches_every_token_before_its_end() -> None:
+def test_a_steps_advantage_reaches_every_token_before_its_end():
     # pooled 1, 0, 0, 1: mean 0.5, population deviation 0.5 -> +1, -1, -1, +1
     found = process_advantages(
         [[1, 0], [0, 1]], [[2, 3], [1, 4]], [4, 4], AdvantageConfig(ddof=0, eps=0.0)
@@ -317,7 +309,7 @@ def test_a_steps_advantage_reaches_every_token_before_its_end() -> None:
     assert [tokens.tolist() for tokens in found] == [[0, 0, -1, 0], [0, 1, 1, 1]]
 
 
-def test_the_steps_of_each_group_are_compared_among_themselves() -> None:
+def test_the_steps_of_each_group_are_compared_among_themselves():
     rewards, ends = [[1, 0], [0], [5], [7]], [[1, 2], [2], [1], [1]]
     config = AdvantageConfig(ddof=0, eps=0.0)
 
@@ -330,7 +322,7 @@ def test_the_steps_of_each_group_are_compared_among_themselves() -> None:
     assert [tokens.tolist() for tokens in found] == [t.tolist() for t in alone]
 
 
-def test_a_step_without_a_score_counts_for_nothing() -> None:
+def test_a_step_without_a_score_counts_for_nothing():
     found = process_advantages(
         [[1, NAN], [0]], [[1, 2], [2]], [2, 2], AdvantageConfig(ddof=0, eps=0.0)
     )
@@ -338,19 +330,19 @@ def test_a_step_without_a_score_counts_for_nothing() -> None:
     assert [tokens.tolist() for tokens in found] == [[1, 0], [-1, -1]]
 
 
-def test_completions_without_steps_have_no_advantage() -> None:
+def test_completions_without_steps_have_no_advantage():
     found = process_advantages([[], []], [[], []], [2, 1], AdvantageConfig())
 
     assert [tokens.tolist() for tokens in found] == [[0, 0], [0]]
 
 
 @pytest.mark.parametrize("ends", [[3, 2], [2, 5], [0, 2], [2]])
-def test_step_ends_must_rise_within_the_completion(ends: list[int]) -> None:
+def test_step_ends_must_rise_within_the_completion(ends):
     with pytest.raises(ValueError, match="Completion 0"):
         process_advantages([[1, 0]], [ends], [4], AdvantageConfig())
 
 
-def test_credit_that_needs_more_than_rewards_is_refused() -> None:
+def test_credit_that_needs_more_than_rewards_is_refused():
     with pytest.raises(ValueError, match="preference_advantages"):
         advantages([1, 0], credit="preference")
     with pytest.raises(ValueError, match="process_advantages"):
@@ -361,7 +353,7 @@ def doubles(*rows: list[float]) -> Floats:
     return np.array(rows, dtype=np.float64)
 
 
-def test_a_pairs_pull_is_dpos_coefficient() -> None:
+def test_a_pairs_pull_is_dpos_coefficient():
     # log-ratios -0.2 of the winner and 0.3 of the loser
     found, loss = preference_advantages(
         doubles([-1.2, -0.7]), doubles([-1.0, -1.0]), doubles([1.0, 0.0]), 0.1
@@ -371,7 +363,7 @@ def test_a_pairs_pull_is_dpos_coefficient() -> None:
     assert loss == pytest.approx(-math.log(1 - 0.51249740), abs=1e-7)
 
 
-def test_the_first_of_the_best_meets_the_last_of_the_worst() -> None:
+def test_the_first_of_the_best_meets_the_last_of_the_worst():
     rewards = doubles(
         [1, 2, 2, 0, 0, 1],
         [NAN, 5, NAN, 1, NAN, 3],
@@ -394,7 +386,7 @@ def test_the_first_of_the_best_meets_the_last_of_the_worst() -> None:
     assert loss == pytest.approx(math.log(2))
 
 
-def test_without_pairs_the_loss_is_none() -> None:
+def test_without_pairs_the_loss_is_none():
     zeros = np.zeros((2, 3))
 
     found, loss = preference_advantages(zeros, zeros, zeros, 0.1)
@@ -404,7 +396,7 @@ def test_without_pairs_the_loss_is_none() -> None:
     assert not found.any()
 
 
-def test_a_hopeless_pair_has_a_finite_loss() -> None:
+def test_a_hopeless_pair_has_a_finite_loss():
     found, loss = preference_advantages(
         doubles([-9000.0, 0.0]), doubles([0.0, 0.0]), doubles([1.0, 0.0]), 1.0
     )
@@ -413,7 +405,7 @@ def test_a_hopeless_pair_has_a_finite_loss() -> None:
     assert loss == pytest.approx(9000)
 
 
-def test_reinforce_with_a_pairs_advantages_has_dpos_gradient() -> None:
+def test_reinforce_with_a_pairs_advantages_has_dpos_gradient():
     """Against autograd through -log σ(m) itself, over tokens of unequal number."""
     torch.manual_seed(3)
     num_groups, group_size, num_tokens, beta = 3, 4, 5, 0.3

@@ -36,7 +36,7 @@ def process_config(**advantage: Any) -> Any:
 
 
 @pytest.mark.parametrize("combine", ["sum_then_normalize", "normalize_then_sum"])
-def test_a_single_rule_gives_the_same_advantages_either_way(combine: str) -> None:
+def test_a_single_rule_gives_the_same_advantages_either_way(combine):
     groups = [make_group(1.0, 0.0, None, 0.5), make_group(0.2, 0.2, 0.2, 0.2)]
 
     found = credited(*groups, combine=combine)
@@ -46,7 +46,7 @@ def test_a_single_rule_gives_the_same_advantages_either_way(combine: str) -> Non
     assert found == [pytest.approx(row) for row in expected.tolist()]
 
 
-def test_penalties_come_off_the_reward() -> None:
+def test_penalties_come_off_the_reward():
     config = run_config(advantage={"baseline": "none", "scale": "none"})
     penalties = np.array([[0.25, 0.5]])
 
@@ -56,7 +56,7 @@ def test_penalties_come_off_the_reward() -> None:
     assert found.tokens is None
 
 
-def test_rules_keep_their_weights_when_normalised_first() -> None:
+def test_rules_keep_their_weights_when_normalised_first():
     rules: list[dict[str, float | None]] = [
         {"a": 100.0, "b": 0.0},
         {"a": 0.0, "b": 1.0},
@@ -73,7 +73,7 @@ def test_rules_keep_their_weights_when_normalised_first() -> None:
     assert found.advantages.tolist() == [[-2.0, 2.0]]
 
 
-def test_given_completions_are_trained_on_whether_scored_or_not() -> None:
+def test_given_completions_are_trained_on_whether_scored_or_not():
     config = run_config(
         rollout={"source": "dataset", "group_size": 1}, advantage={"credit": "ones"}
     )
@@ -84,7 +84,7 @@ def test_given_completions_are_trained_on_whether_scored_or_not() -> None:
 
 
 @pytest.mark.parametrize("combine", ["sum_then_normalize", "normalize_then_sum"])
-def test_indicators_judge_the_whole_reward(combine: str) -> None:
+def test_indicators_judge_the_whole_reward(combine):
     rules: list[dict[str, float | None]] = [{"a": 1.0, "b": 0.0}, {"a": 1.0, "b": 1.0}]
     config = run_config(
         "a",
@@ -101,7 +101,7 @@ def test_indicators_judge_the_whole_reward(combine: str) -> None:
     assert found.advantages.tolist() == [[0.0, 1.0]]
 
 
-def test_preferences_are_refused_without_logprobs() -> None:
+def test_preferences_are_refused_without_logprobs():
     config = run_config(
         advantage={"credit": "preference"}, loss={"surrogate": "reinforce"}
     )
@@ -110,7 +110,7 @@ def test_preferences_are_refused_without_logprobs() -> None:
         credit_groups([make_group(0.0, 1.0)], config)
 
 
-def test_whitening_makes_mean_0_and_deviation_1_over_the_batch() -> None:
+def test_whitening_makes_mean_0_and_deviation_1_over_the_batch():
     groups = [make_group(1.0, 0.0, None), make_group(3.0, 1.0, 2.0)]
 
     (first, second) = credited(*groups, **PLAIN, whiten=True, ddof=0, eps=0.0)
@@ -122,18 +122,18 @@ def test_whitening_makes_mean_0_and_deviation_1_over_the_batch() -> None:
     assert first[2] == 0.0
 
 
-def test_whitening_lends_no_signal_to_a_group_without() -> None:
+def test_whitening_lends_no_signal_to_a_group_without():
     found = credited(make_group(0.1, 0.3, 0.2), make_group(0.1, 0.1, 0.1), whiten=True)
 
     assert found[1] == [0.0, 0.0, 0.0]
     assert found[0][0] < 0 < found[0][1]
 
 
-def test_whitening_equal_advantages_gives_zeros() -> None:
+def test_whitening_equal_advantages_gives_zeros():
     assert credited(make_group(1.0, 1.0), whiten=True) == [[0.0, 0.0]]
 
 
-def test_whitened_indicators_are_compared_over_the_batch() -> None:
+def test_whitened_indicators_are_compared_over_the_batch():
     groups = [make_group(1.0, 1.0), make_group(0.0, 0.0)]
 
     found = credited(*groups, credit="indicator", whiten=True, ddof=0, eps=0.0)
@@ -146,7 +146,7 @@ def test_whitened_indicators_are_compared_over_the_batch() -> None:
         st.lists(st.integers(-5, 5), min_size=3, max_size=3), min_size=1, max_size=5
     )
 )
-def test_whitening_equals_a_slow_version(rewards: list[list[int]]) -> None:
+def test_whitening_equals_a_slow_version(rewards):
     found = credited(
         *(make_group(*row) for row in rewards), **PLAIN, whiten=True, ddof=1, eps=1e-4
     )
@@ -161,7 +161,7 @@ def test_whitening_equals_a_slow_version(rewards: list[list[int]]) -> None:
 # --- process supervision
 
 
-def test_the_advantage_of_a_token_sums_later_steps() -> None:
+def test_the_advantage_of_a_token_sums_later_steps():
     # the last step also has the outcome: pooled 1, 0, 0, 1 -> +1, -1, -1, +1
     group = make_group(
         -1.0,
@@ -180,7 +180,7 @@ def test_the_advantage_of_a_token_sums_later_steps() -> None:
 
 
 @given(st.lists(st.floats(-3, 3).map(lambda x: round(x, 2)), min_size=2, max_size=6))
-def test_process_credit_of_a_single_step_is_the_outcome(rewards: list[float]) -> None:
+def test_process_credit_of_a_single_step_is_the_outcome(rewards):
     lengths = [index + 1 for index in range(len(rewards))]
     steps = [[(length, 0.0)] for length in lengths]
     group = make_group(*rewards, lengths=lengths, steps=steps)
@@ -194,7 +194,7 @@ def test_process_credit_of_a_single_step_is_the_outcome(rewards: list[float]) ->
         assert tokens.tolist() == pytest.approx([whole] * len(tokens), abs=1e-12)
 
 
-def test_groups_are_pooled_each_on_its_own() -> None:
+def test_groups_are_pooled_each_on_its_own():
     easy = make_group(10.0, 12.0, steps=[[(1, 1.0), (2, 0.0)], [(2, 0.0)]])
     hard = make_group(0.0, 1.0, steps=[[(2, 0.0)], [(2, 0.0)]])
 
@@ -209,7 +209,7 @@ def test_groups_are_pooled_each_on_its_own() -> None:
     ]
 
 
-def test_a_batch_wide_deviation_takes_all_groups_steps() -> None:
+def test_a_batch_wide_deviation_takes_all_groups_steps():
     groups = [
         make_group(0.0, 2.0, lengths=(1, 1), steps=[[(1, 0.0)], [(1, 0.0)]]),
         make_group(0.0, 6.0, lengths=(1, 1), steps=[[(1, 0.0)], [(1, 0.0)]]),
@@ -224,7 +224,7 @@ def test_a_batch_wide_deviation_takes_all_groups_steps() -> None:
     ]
 
 
-def test_whitened_steps_have_mean_0_and_deviation_1_over_scored_tokens() -> None:
+def test_whitened_steps_have_mean_0_and_deviation_1_over_scored_tokens():
     group = make_group(
         1.0,
         0.0,
@@ -248,7 +248,7 @@ def test_whitened_steps_have_mean_0_and_deviation_1_over_scored_tokens() -> None
 @pytest.mark.parametrize(
     ("num_tokens", "fraction"), [(1, 0), (80, 0), (85, 0.25), (90, 0.5), (100, 1)]
 )
-def test_the_penalty_rises_through_the_buffer(num_tokens: int, fraction: float) -> None:
+def test_the_penalty_rises_through_the_buffer(num_tokens, fraction):
     found = overlong_fraction(num_tokens, max_new_tokens=100, buffer=20)
 
     assert found == fraction
@@ -262,7 +262,7 @@ def overlong_config(**changes: Any) -> Any:
     )
 
 
-def test_the_parts_of_a_penalised_reward_add_up() -> None:
+def test_the_parts_of_a_penalised_reward_add_up():
     group = make_group(1.0, 1.0, 1.0, None, lengths=(6, 7, 10, 10))
 
     (found,) = penalise_overlong([group], overlong_config())
@@ -278,13 +278,13 @@ def test_the_parts_of_a_penalised_reward_add_up() -> None:
         assert score.total == sum(part or 0.0 for part in score.rules.values())
 
 
-def test_without_a_buffer_nothing_is_lowered() -> None:
+def test_without_a_buffer_nothing_is_lowered():
     group = make_group(1.0, lengths=(300,))
 
     assert penalise_overlong([group], run_config()) == [group]
 
 
-def test_a_penalty_normalised_like_a_rule_keeps_its_size_as_weight() -> None:
+def test_a_penalty_normalised_like_a_rule_keeps_its_size_as_weight():
     config = overlong_config(
         advantage={"combine": "normalize_then_sum", "ddof": 0, "eps": 0.0}
     )

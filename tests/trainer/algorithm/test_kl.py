@@ -22,9 +22,7 @@ from trainer.algorithm.kl import AdaptiveKL, Estimator, kl_estimate
         ("k3+", 0.02140276, -0.2),
     ],
 )
-def test_values_and_gradients_at_a_worked_point(
-    estimator: Estimator, value: float, gradient: float
-) -> None:
+def test_values_and_gradients_at_a_worked_point(estimator, value, gradient):
     logprob = torch.tensor([-1.2], dtype=torch.float64, requires_grad=True)
 
     found = kl_estimate(logprob, torch.tensor([-1.0], dtype=torch.float64), estimator)
@@ -35,7 +33,7 @@ def test_values_and_gradients_at_a_worked_point(
     assert logprob.grad.item() == pytest.approx(gradient, abs=5e-9)
 
 
-def test_the_sum_of_full_over_the_vocabulary_is_the_divergence() -> None:
+def test_the_sum_of_full_over_the_vocabulary_is_the_divergence():
     policy = torch.randn(3, 7, dtype=torch.float64).log_softmax(-1)
     reference = torch.randn(3, 7, dtype=torch.float64).log_softmax(-1)
 
@@ -49,7 +47,7 @@ def test_the_sum_of_full_over_the_vocabulary_is_the_divergence() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_estimates_are_unbiased_under_the_policy(estimator: Estimator) -> None:
+def test_estimates_are_unbiased_under_the_policy(estimator):
     policy = torch.randn(6, dtype=torch.float64).log_softmax(-1)
     reference = torch.randn(6, dtype=torch.float64).log_softmax(-1)
 
@@ -77,23 +75,21 @@ def expected_gradient(estimator: Estimator) -> tuple[torch.Tensor, torch.Tensor]
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k1+", "abs+", "k3+"])
-def test_a_plus_follows_the_gradient_of_the_divergence(estimator: Estimator) -> None:
+def test_a_plus_follows_the_gradient_of_the_divergence(estimator):
     average, exact = expected_gradient(estimator)
 
     assert exact.abs().max() > 0.05
     assert torch.allclose(average, exact)
 
 
-def test_the_gradient_of_k1_leads_nowhere() -> None:
+def test_the_gradient_of_k1_leads_nowhere():
     average, _ = expected_gradient("k1")
 
     assert torch.allclose(average, torch.zeros(6, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("estimator", ["k1", "abs", "k2", "k3", "full", "k1+", "k3+"])
-def test_the_shape_is_kept_and_equal_models_have_no_distance(
-    estimator: Estimator,
-) -> None:
+def test_the_shape_is_kept_and_equal_models_have_no_distance(estimator):
     logprobs = -torch.rand(2, 3, 4)
 
     found = kl_estimate(logprobs, logprobs, estimator)
@@ -101,7 +97,7 @@ def test_the_shape_is_kept_and_equal_models_have_no_distance(
     assert torch.equal(found, torch.zeros(2, 3, 4))
 
 
-def test_a_clamp_bounds_each_value() -> None:
+def test_a_clamp_bounds_each_value():
     found = kl_estimate(
         torch.tensor([-9.0, -1.0]), torch.tensor([-1.0, -1.1]), "k1", clamp=0.5
     )
@@ -109,7 +105,7 @@ def test_a_clamp_bounds_each_value() -> None:
     assert found.tolist() == pytest.approx([-0.5, 0.1])
 
 
-def test_an_enormous_gap_stays_finite_with_its_gradient() -> None:
+def test_an_enormous_gap_stays_finite_with_its_gradient():
     logprob = torch.tensor([-500.0], requires_grad=True)
 
     found = kl_estimate(logprob, torch.tensor([0.0]), "k3", clamp=10.0)
@@ -121,9 +117,7 @@ def test_an_enormous_gap_stays_finite_with_its_gradient() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["k1+", "abs+", "k3+"])
-def test_a_clamp_bounds_the_value_of_a_plus_and_leaves_its_gradient(
-    estimator: Estimator,
-) -> None:
+def test_a_clamp_bounds_the_value_of_a_plus_and_leaves_its_gradient(estimator):
     logprob = torch.tensor([-1.0], requires_grad=True)
 
     found = kl_estimate(logprob, torch.tensor([-5.0]), estimator, clamp=0.5)
@@ -134,7 +128,7 @@ def test_a_clamp_bounds_the_value_of_a_plus_and_leaves_its_gradient(
     assert logprob.grad.item() == 4.0
 
 
-def test_a_clamp_takes_the_gradient_of_what_it_bounds() -> None:
+def test_a_clamp_takes_the_gradient_of_what_it_bounds():
     logprobs = torch.tensor([-9.0, -1.0], requires_grad=True)
 
     found = kl_estimate(logprobs, torch.tensor([-1.0, -1.1]), "k3", clamp=0.5)
@@ -154,20 +148,20 @@ def test_a_clamp_takes_the_gradient_of_what_it_bounds() -> None:
         (80.0, 19 + math.exp(-20)),
     ],
 )
-def test_k3_takes_no_more_than_twenty_nats(gap: float, value: float) -> None:
+def test_k3_takes_no_more_than_twenty_nats(gap, value):
     found = kl_estimate(torch.tensor([gap]).double(), torch.zeros(1).double(), "k3")
 
     assert found.item() == pytest.approx(value)
 
 
 @pytest.mark.parametrize("name", ["k9", "k9+", "+"])
-def test_an_unknown_estimator_is_named(name: str) -> None:
+def test_an_unknown_estimator_is_named(name):
     with pytest.raises(ValueError, match=r"Unknown KL estimator '[k9+]*'"):
         kl_estimate(torch.zeros(1), torch.zeros(1), name)
 
 
 @pytest.mark.parametrize("name", ["k2+", "full+"])
-def test_a_plus_belongs_to_no_other_estimator(name: str) -> None:
+def test_a_plus_belongs_to_no_other_estimator(name):
     with pytest.raises(ValueError, match="Unknown KL estimator"):
         kl_estimate(torch.zeros(1), torch.zeros(1), name)
 
@@ -183,9 +177,7 @@ def test_a_plus_belongs_to_no_other_estimator(name: str) -> None:
         (-3.0, 1_000, 0.2 * 0.98),  # an estimate by k1 may be below 0
     ],
 )
-def test_an_update_scales_the_coefficient(
-    kl: float, num_completions: int, coef: float
-) -> None:
+def test_an_update_scales_the_coefficient(kl, num_completions, coef):
     controller = AdaptiveKL(coef=0.2, target=6.0, horizon=10_000)
 
     controller.update(kl, num_completions)
@@ -193,7 +185,7 @@ def test_an_update_scales_the_coefficient(
     assert controller.coef == pytest.approx(coef)
 
 
-def test_it_brings_the_kl_to_its_target() -> None:
+def test_it_brings_the_kl_to_its_target():
     controller = AdaptiveKL(coef=0.001, target=6.0, horizon=500)
 
     for _ in range(500):
@@ -204,7 +196,7 @@ def test_it_brings_the_kl_to_its_target() -> None:
     assert controller.coef == pytest.approx(0.1, rel=0.01)
 
 
-def test_the_weight_stays_positive_whatever_the_batch() -> None:
+def test_the_weight_stays_positive_whatever_the_batch():
     controller = AdaptiveKL(coef=0.2, target=6.0, horizon=10)
 
     controller.update(0.0, 100_000)
@@ -213,7 +205,7 @@ def test_the_weight_stays_positive_whatever_the_batch() -> None:
 
 
 @pytest.mark.parametrize("kl", [math.nan, math.inf, -math.inf])
-def test_a_kl_of_nan_leaves_the_coefficient(kl: float) -> None:
+def test_a_kl_of_nan_leaves_the_coefficient(kl):
     controller = AdaptiveKL(coef=0.2, target=6.0, horizon=10_000)
 
     controller.update(kl, 10)
@@ -221,7 +213,7 @@ def test_a_kl_of_nan_leaves_the_coefficient(kl: float) -> None:
     assert controller.coef == pytest.approx(0.2, rel=1e-3)
 
 
-def test_it_continues_from_its_state() -> None:
+def test_it_continues_from_its_state():
     first, second = (AdaptiveKL(coef=0.2, target=6.0, horizon=100) for _ in range(2))
     first.update(9.0, 32)
 
@@ -235,8 +227,6 @@ def test_it_continues_from_its_state() -> None:
 @pytest.mark.parametrize(
     ("coef", "target", "horizon"), [(0.0, 6.0, 10), (0.1, 0.0, 10), (0.1, 6.0, 0)]
 )
-def test_a_controller_that_cannot_adapt_is_refused(
-    coef: float, target: float, horizon: int
-) -> None:
+def test_a_controller_that_cannot_adapt_is_refused(coef, target, horizon):
     with pytest.raises(ValueError, match="above 0"):
         AdaptiveKL(coef=coef, target=target, horizon=horizon)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -36,19 +35,19 @@ def corrected(kind: str) -> tuple[float, dict[str, float]]:
         ("sequence_mask", 0 + 0 + 0.5),
     ],
 )
-def test_importance_correction(kind: str, weights: float) -> None:
+def test_importance_correction(kind, weights):
     total, _ = corrected(kind)
 
     assert total == pytest.approx(weights)
 
 
-def test_masked_tokens_are_counted() -> None:
+def test_masked_tokens_are_counted():
     _, metrics = corrected("sequence_mask")
 
     assert metrics["importance/frac_masked"] == pytest.approx(2 / 3)
 
 
-def test_a_token_without_a_sampling_logprob_is_not_corrected() -> None:
+def test_a_token_without_a_sampling_logprob_is_not_corrected():
     loss, metrics = policy_loss(
         torch.zeros(1, 2),
         torch.zeros(1, 2),
@@ -62,7 +61,7 @@ def test_a_token_without_a_sampling_logprob_is_not_corrected() -> None:
     assert metrics["mismatch/mean"] == pytest.approx(math.log(2.0))
 
 
-def test_the_mismatch_is_between_the_engine_and_the_trainer() -> None:
+def test_the_mismatch_is_between_the_engine_and_the_trainer():
     logprobs = torch.tensor([[-9.0, -9.0, -9.0]])  # the policy has moved since
     old = torch.tensor([[-1.0, -2.0, -7.0]])
     sampling = torch.tensor([[-1.2, -1.5, -1.0]])
@@ -84,7 +83,7 @@ def test_the_mismatch_is_between_the_engine_and_the_trainer() -> None:
     )
 
 
-def test_the_mismatch_kl_is_the_divergence_from_what_was_sampled() -> None:
+def test_the_mismatch_kl_is_the_divergence_from_what_was_sampled():
     generator = torch.Generator().manual_seed(3)
     engine, own = torch.randn(2, 5, generator=generator).double().log_softmax(-1)
     counts = (engine.exp() * 1000).round().long()  # tokens as the engine draws them
@@ -104,7 +103,7 @@ def test_the_mismatch_kl_is_the_divergence_from_what_was_sampled() -> None:
     assert metrics["mismatch/kl"] == pytest.approx(exact, rel=0.01)
 
 
-def test_with_old_logprobs_of_the_engine_the_mismatch_is_that_of_now() -> None:
+def test_with_old_logprobs_of_the_engine_the_mismatch_is_that_of_now():
     sampling = torch.tensor([[-1.0, -2.0]])
 
     _, metrics = policy_loss(
@@ -120,7 +119,7 @@ def test_with_old_logprobs_of_the_engine_the_mismatch_is_that_of_now() -> None:
     assert metrics["ratio/mean"] == pytest.approx((math.exp(-0.3) + 1) / 2)
 
 
-def test_without_sampling_logprobs_the_mismatch_is_none() -> None:
+def test_without_sampling_logprobs_the_mismatch_is_none():
     nothing = torch.full((1, 2), math.nan)
 
     for sampling in (None, nothing):
@@ -135,7 +134,7 @@ def test_without_sampling_logprobs_the_mismatch_is_none() -> None:
         assert not [name for name in metrics if name.startswith("mismatch/")]
 
 
-def test_an_adapted_kl_weight_overrides_the_configured_one() -> None:
+def test_an_adapted_kl_weight_overrides_the_configured_one():
     def loss(config: LossConfig, kl_coef: float | None) -> float:
         found, _ = policy_loss(
             torch.zeros(1, 2),
@@ -156,7 +155,7 @@ def test_an_adapted_kl_weight_overrides_the_configured_one() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["k1+", "abs+", "k3+"])
-def test_a_plus_moves_the_policy_as_k2_does(estimator: Any) -> None:
+def test_a_plus_moves_the_policy_as_k2_does(estimator):
     gradients = []
     for name in (estimator, "k2"):
         logprobs = torch.tensor([[-1.2, -0.4]], requires_grad=True)
@@ -174,7 +173,7 @@ def test_a_plus_moves_the_policy_as_k2_does(estimator: Any) -> None:
     assert torch.equal(gradients[0], gradients[1])
 
 
-def test_a_kl_times_the_ratio_counts_what_the_policy_samples_now() -> None:
+def test_a_kl_times_the_ratio_counts_what_the_policy_samples_now():
     old, ratio = torch.tensor([[-1.5, -0.5]]), torch.tensor([[1.5, 0.5]])
     logprobs, reference = old + ratio.log(), torch.tensor([[-1.0, -0.9]])
 
@@ -193,9 +192,7 @@ def test_a_kl_times_the_ratio_counts_what_the_policy_samples_now() -> None:
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k3"])
-def test_a_kl_times_the_ratio_has_the_gradient_of_the_divergence(
-    estimator: Any,
-) -> None:
+def test_a_kl_times_the_ratio_has_the_gradient_of_the_divergence(estimator):
     generator = torch.Generator().manual_seed(2)
     start, other = torch.randn(2, 6, generator=generator).double()
     reference = other.log_softmax(-1)
@@ -221,7 +218,7 @@ def test_a_kl_times_the_ratio_has_the_gradient_of_the_divergence(
     assert torch.allclose(logits.grad, exact.grad)
 
 
-def test_the_entropy_bonus_lowers_the_loss() -> None:
+def test_the_entropy_bonus_lowers_the_loss():
     loss, _ = policy_loss(
         torch.zeros(1, 2),
         torch.zeros(1, 2),
@@ -234,7 +231,7 @@ def test_the_entropy_bonus_lowers_the_loss() -> None:
     assert loss.item() == pytest.approx(-1.0)
 
 
-def test_kl_in_the_reward_is_left_out_of_the_loss() -> None:
+def test_kl_in_the_reward_is_left_out_of_the_loss():
     loss, metrics = policy_loss(
         torch.zeros(1, 2),
         torch.zeros(1, 2),
@@ -256,9 +253,7 @@ def test_kl_in_the_reward_is_left_out_of_the_loss() -> None:
         ({"importance_correction": "token_mask"}, "sampling log-probs"),
     ],
 )
-def test_a_loss_setting_requires_its_inputs(
-    options: dict[str, Any], named: str
-) -> None:
+def test_a_loss_setting_requires_its_inputs(options, named):
     with pytest.raises(ValueError, match=named):
         policy_loss(
             torch.zeros(1, 2),

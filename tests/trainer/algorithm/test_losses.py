@@ -47,38 +47,36 @@ def one_token(ratio: float, advantage: float, **options: Any) -> tuple[float, fl
         (0.5, -1.0, 0.8, 0.0),
     ],
 )
-def test_the_clipped_surrogate(
-    ratio: float, advantage: float, loss: float, gradient: float
-) -> None:
+def test_the_clipped_surrogate(ratio, advantage, loss, gradient):
     assert one_token(ratio, advantage) == pytest.approx((loss, gradient), abs=1e-6)
 
 
-def test_the_upper_bound_may_be_higher_than_the_lower() -> None:
+def test_the_upper_bound_may_be_higher_than_the_lower():
     loss, _ = one_token(1.5, 1.0, clip_high=0.28)
 
     assert loss == pytest.approx(-1.28)
 
 
-def test_dual_clip_bounds_the_loss_of_a_bad_token() -> None:
+def test_dual_clip_bounds_the_loss_of_a_bad_token():
     assert one_token(9.0, -2.0, dual_clip=3.0) == pytest.approx((6.0, 0.0))
     assert one_token(9.0, 2.0, dual_clip=3.0)[0] == pytest.approx(-2.4)
 
 
-def test_reinforce_is_minus_advantage_times_logprob() -> None:
+def test_reinforce_is_minus_advantage_times_logprob():
     loss, gradient = one_token(1.5, 2.0, surrogate="reinforce")
 
     assert loss == pytest.approx(-2 * (math.log(1.5) - 1))
     assert gradient == pytest.approx(-2.0)
 
 
-def test_cispo_keeps_the_gradient_of_a_clipped_token() -> None:
+def test_cispo_keeps_the_gradient_of_a_clipped_token():
     loss, gradient = one_token(1.5, 2.0, surrogate="cispo")
 
     assert loss == pytest.approx(-1.2 * 2 * (math.log(1.5) - 1))
     assert gradient == pytest.approx(-1.2 * 2)
 
 
-def test_gspo_clips_by_the_ratio_of_the_sequence() -> None:
+def test_gspo_clips_by_the_ratio_of_the_sequence():
     logprobs = torch.tensor([[0.3, 0.1, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0]])
 
@@ -101,7 +99,7 @@ ADVANTAGES = torch.tensor([1.0, -1.0])
 # -0.7, -1.1, -1.2 and, clipped from below, +0.8
 
 
-def test_aggregation_can_turn_the_sign_of_the_loss() -> None:
+def test_aggregation_can_turn_the_sign_of_the_loss():
     # ratios e^0.1, e^-0.2 and 1.2 (clipped) of the good sequence, e^0.2 of the bad one
     log_ratios = torch.tensor([[0.1, -0.2, 0.3], [0.2, 0.0, 0.0]]).double()
 
@@ -119,7 +117,7 @@ def test_aggregation_can_turn_the_sign_of_the_loss() -> None:
     assert found == pytest.approx([0.0901, -0.4756], abs=5e-5)
 
 
-def test_the_gradient_coefficient_of_a_token() -> None:
+def test_the_gradient_coefficient_of_a_token():
     # A + beta·(reference/policy - 1), arXiv:2402.03300, appendix A.1.6
     logprob = torch.tensor([[-1.2]], dtype=torch.float64, requires_grad=True)
 
@@ -137,7 +135,7 @@ def test_the_gradient_coefficient_of_a_token() -> None:
     assert -logprob.grad.item() == pytest.approx(0.80885611, abs=5e-9)
 
 
-def test_a_constant_divisor_must_be_given() -> None:
+def test_a_constant_divisor_must_be_given():
     with pytest.raises(ValueError, match="constant_length"):
         policy_loss(
             LOGPROBS, LOGPROBS, ADVANTAGES, MASK, LossConfig(aggregation="constant")
@@ -171,9 +169,7 @@ HAND = {
         ("constant", (1 / 20, 1 / 20, 1 / 20, 1 / 20)),
     ],
 )
-def test_each_surrogate_in_each_aggregation(
-    surrogate: Any, aggregation: Any, weights: tuple[float, ...]
-) -> None:
+def test_each_surrogate_in_each_aggregation(surrogate, aggregation, weights):
     config = LossConfig(
         surrogate=surrogate, aggregation=aggregation, constant_length=10
     )
@@ -186,7 +182,7 @@ def test_each_surrogate_in_each_aggregation(
     assert loss.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
+def test_at_ratio_one_the_gradient_is_that_of_reinforce():
     advantages = torch.tensor([0.7, -1.3])
     gradients = []
     for surrogate in ("clip", "reinforce", "cispo", "gspo"):
@@ -209,7 +205,7 @@ def test_at_ratio_one_the_gradient_is_that_of_reinforce() -> None:
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_parts_of_a_batch_add_up_to_the_batch(aggregation: Any) -> None:
+def test_parts_of_a_batch_add_up_to_the_batch(aggregation):
     config = LossConfig(aggregation=aggregation, constant_length=5, kl_coef=0.1)
     generator = torch.Generator().manual_seed(2)
     logprobs, old, reference = (
@@ -236,7 +232,7 @@ def test_parts_of_a_batch_add_up_to_the_batch(aggregation: Any) -> None:
     assert (parts[0] + parts[1]).item() == pytest.approx(whole.item())
 
 
-def test_values_in_padding_do_not_matter() -> None:
+def test_values_in_padding_do_not_matter():
     padded = LOGPROBS.clone()
     padded[1, 1:] = -math.inf
     padded.requires_grad_()
@@ -256,7 +252,7 @@ def test_values_in_padding_do_not_matter() -> None:
     assert padded.grad.isfinite().all()
 
 
-def test_token_advantages_weigh_each_token() -> None:
+def test_token_advantages_weigh_each_token():
     advantages = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 7.0, 7.0]])
 
     loss, _ = policy_loss(
@@ -266,7 +262,7 @@ def test_token_advantages_weigh_each_token() -> None:
     assert loss.item() == pytest.approx(0.0)
 
 
-def test_clip_shares_count_tokens_that_lost_their_gradient() -> None:
+def test_clip_shares_count_tokens_that_lost_their_gradient():
     _, metrics = policy_loss(
         LOGPROBS, torch.zeros(2, 3).double(), ADVANTAGES, MASK, LossConfig()
     )
@@ -281,9 +277,7 @@ def test_clip_shares_count_tokens_that_lost_their_gradient() -> None:
 @pytest.mark.parametrize(
     ("surrogate", "share"), [("clip", 0.5), ("cispo", 0.0), ("reinforce", 0.0)]
 )
-def test_the_dual_clip_counts_bad_tokens_that_it_silences(
-    surrogate: Any, share: float
-) -> None:
+def test_the_dual_clip_counts_bad_tokens_that_it_silences(surrogate, share):
     ratios = torch.log(torch.tensor([[4.0, 4.0], [4.0, 2.0]])).double().requires_grad_()
 
     loss, metrics = policy_loss(
@@ -301,7 +295,7 @@ def test_the_dual_clip_counts_bad_tokens_that_it_silences(
     assert (ratios.grad == 0).double().mean().item() == share
 
 
-def test_shapes_that_do_not_fit_are_named() -> None:
+def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 3\], \[2, 3\] and \[3\]"):
         policy_loss(LOGPROBS, LOGPROBS, torch.zeros(3), MASK, LossConfig())
 
@@ -405,8 +399,8 @@ MASKS = {
     ids=["clip", "dual", "reinforce", "gspo", "cispo"],
 )
 def test_it_equals_a_slow_version_and_its_small_differences(
-    options: dict[str, Any], aggregation: Any, masked: str
-) -> None:
+    options, aggregation, masked
+):
     config = LossConfig(
         aggregation=aggregation, constant_length=9, kl_coef=0.3, **options
     )
@@ -466,7 +460,7 @@ def loss_with_kl(**options: object) -> float:
         ("sequence_mean_token_sum", (6 + 4) / 2),
     ],
 )
-def test_the_kl_follows_its_own_aggregation(aggregation: str, expected: float) -> None:
+def test_the_kl_follows_its_own_aggregation(aggregation, expected):
     found = loss_with_kl(
         aggregation="constant", constant_length=7, kl_aggregation=aggregation
     )
@@ -478,13 +472,13 @@ def test_the_kl_follows_its_own_aggregation(aggregation: str, expected: float) -
     "aggregation",
     ["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"],
 )
-def test_without_one_it_follows_the_losses(aggregation: str) -> None:
+def test_without_one_it_follows_the_losses(aggregation):
     assert loss_with_kl(aggregation=aggregation) == loss_with_kl(
         aggregation=aggregation, kl_aggregation=aggregation
     )
 
 
-def test_parts_of_a_batch_add_up_under_two_aggregations() -> None:
+def test_parts_of_a_batch_add_up_under_two_aggregations():
     torch.manual_seed(0)
     logprobs, old, reference = torch.randn(3, 4, 5).double().unbind(0)
     mask = (torch.arange(5) < torch.tensor([[5], [2], [1], [4]])).double()
@@ -511,7 +505,7 @@ def test_parts_of_a_batch_add_up_under_two_aggregations() -> None:
     assert whole.item() == pytest.approx(parts.item(), rel=1e-12)
 
 
-def test_no_gradient_clipping_can_be_said_in_toml() -> None:
+def test_no_gradient_clipping_can_be_said_in_toml():
     assert OptimConfig.model_validate({"max_grad_norm": "none"}).max_grad_norm is None
     with pytest.raises(ValueError, match="valid number"):
         OptimConfig.model_validate({"max_grad_norm": "never"})

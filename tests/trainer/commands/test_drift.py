@@ -21,7 +21,7 @@ def gaps(*means: float) -> list[Gaps]:
     return [Gaps(mean=mean, p99=mean, max=mean, num_tokens=1) for mean in means]
 
 
-def test_gaps_are_absolute_differences() -> None:
+def test_gaps_are_absolute_differences():
     found = Gaps.of(torch.tensor([0.1, -0.3, 0.0, 0.2]))
 
     assert found.mean == pytest.approx(0.15)
@@ -29,34 +29,29 @@ def test_gaps_are_absolute_differences() -> None:
     assert found.num_tokens == 4
 
 
-def test_small_steady_differences_pass() -> None:
+def test_small_steady_differences_pass():
     assert verdict(gaps(9e-5, 5e-5, 9e-5), limit=1e-4) is None
 
 
-def test_a_single_step_above_the_limit_is_drift() -> None:
+def test_a_single_step_above_the_limit_is_drift():
     complaint = verdict(gaps(0.0, 2e-4, 0.0), limit=1e-4)
 
     assert complaint is not None
     assert "0.0002 nats" in complaint
 
 
-def test_differences_that_grow_are_drift_though_they_are_small() -> None:
+def test_differences_that_grow_are_drift_though_they_are_small():
     complaint = verdict(gaps(1e-6, 2e-5, 4e-5), limit=1e-4)
 
     assert complaint is not None
     assert "grew from 1e-06 to 4e-05" in complaint
 
 
-def test_numbers_that_are_none_are_drift() -> None:
+def test_numbers_that_are_none_are_drift():
     assert verdict(gaps(float("nan")), limit=1e-4) is not None
 
 
-def test_this_engine_and_this_trainer_agree(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_this_engine_and_this_trainer_agree(model_folder, rows_path, tmp_path, capsys):
     tree = config_tree(model_folder, rows_path, rollout={"temperature": 0.7})
 
     done = run_trainer("drift", write_config(tmp_path, tree), "--steps", 3)
@@ -72,8 +67,8 @@ def test_this_engine_and_this_trainer_agree(
 
 
 def test_a_configured_logprob_temperature_is_not_drift(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     rollout = {"temperature": 0.7, "logprob_temperature": 1.0}
     tree = config_tree(model_folder, rows_path, rollout=rollout)
 
@@ -82,9 +77,7 @@ def test_a_configured_logprob_temperature_is_not_drift(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_chain_of_phases_is_compared_as_it_begins(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_chain_of_phases_is_compared_as_it_begins(model_folder, rows_path, tmp_path):
     pairs = {
         "advantage": {"credit": "preference"},
         "loss": {"surrogate": "reinforce", "aggregation": "sequence_mean_token_sum"},
@@ -101,12 +94,8 @@ def test_a_chain_of_phases_is_compared_as_it_begins(
 
 
 def test_an_engine_at_another_temperature_is_found_out(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch, capsys
+):
     sample = TransformersEngine.sample
 
     def warmer(
@@ -127,12 +116,8 @@ def test_an_engine_at_another_temperature_is_found_out(
 
 
 def test_an_engine_that_a_run_would_refuse_is_measured(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch, capsys
+):
     sample = TransformersEngine.sample
 
     def shifted(
@@ -158,12 +143,8 @@ def test_an_engine_that_a_run_would_refuse_is_measured(
 
 
 def test_an_engine_that_loses_something_at_each_sync_is_found_out(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch, capsys
+):
     lost = 0.0
     sample = TransformersEngine.sample
 
@@ -194,9 +175,7 @@ def test_an_engine_that_loses_something_at_each_sync_is_found_out(
     ("arguments", "sentence"),
     [(["--steps", 0], "at least 1"), ([], "Model folder")],
 )
-def test_invalid_drift_arguments_are_refused(
-    arguments: list[object], sentence: str, rows_path: Path, tmp_path: Path
-) -> None:
+def test_invalid_drift_arguments_are_refused(arguments, sentence, rows_path, tmp_path):
     config = write_config(tmp_path, config_tree(Path("/nowhere"), rows_path))
 
     done = run_trainer("drift", config, *arguments)

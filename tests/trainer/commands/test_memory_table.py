@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.trainer.llama_sizes import config_of
 from tests.trainer.tiny import (
@@ -21,12 +18,7 @@ from trainer.commands.memory_table import table
 from trainer.sizes.memory import MemoryEstimate
 
 
-def test_the_command_prints_a_table(
-    tmp_path: Path,
-    model_folder: Path,
-    rows_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_prints_a_table(tmp_path, model_folder, rows_path, capsys):
     tree = config_tree(model_folder, rows_path)
 
     done = run_trainer("memory", write_config(tmp_path, tree))
@@ -39,11 +31,8 @@ def test_the_command_prints_a_table(
 
 
 def test_a_large_set_of_its_own_file_is_sampled_too(
-    tmp_path: Path,
-    model_folder: Path,
-    rows_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, model_folder, rows_path, capsys
+):
     def reported(sets: dict[str, str]) -> str:
         evaluation = {"every_steps": 1, "samples_per_prompt": 4, "sets": sets}
         tree = config_tree(model_folder, rows_path, evaluation=evaluation)
@@ -55,9 +44,7 @@ def test_a_large_set_of_its_own_file_is_sampled_too(
     assert reported({"many": "many.jsonl"}) != reported({})
 
 
-def test_a_set_that_is_not_here_is_reported(
-    tmp_path: Path, model_folder: Path, rows_path: Path
-) -> None:
+def test_a_set_that_is_not_here_is_reported(tmp_path, model_folder, rows_path):
     tree = config_tree(model_folder, rows_path, evaluation={"sets": {"a": "a.jsonl"}})
 
     done = run_trainer("memory", write_config(tmp_path, tree))
@@ -66,7 +53,7 @@ def test_a_set_that_is_not_here_is_reported(
     assert "a.jsonl" in done.stderr
 
 
-def test_the_tables_units_are_right() -> None:
+def test_the_tables_units_are_right():
     found = MemoryEstimate(
         first_step=1,
         weights=3 * 2**30,
@@ -91,7 +78,7 @@ def test_the_tables_units_are_right() -> None:
     assert ["gradients", "1023", "B"] in lines
 
 
-def test_a_model_that_is_not_here_is_reported(tmp_path: Path, rows_path: Path) -> None:
+def test_a_model_that_is_not_here_is_reported(tmp_path, rows_path):
     tree = config_tree(tmp_path / "no-model", rows_path)
 
     done = run_trainer("memory", write_config(tmp_path, tree))
@@ -100,7 +87,7 @@ def test_a_model_that_is_not_here_is_reported(tmp_path: Path, rows_path: Path) -
     assert "model.path" in done.stderr
 
 
-def test_it_loads_no_torch() -> None:
+def test_it_loads_no_torch():
     importlib.import_module("trainer.commands.memory_table")
     script = (
         "import sys, trainer.commands.memory_table\n"

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from trainer.rewards.rule import Sample
 RIGHT_OR_WRONG = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=7)
 
 
-def test_chance_of_signal_of_three_completions_in_pairs() -> None:
+def test_chance_of_signal_of_three_completions_in_pairs():
     # Of the pairs ab ac bc two differ where b and c are equal, all where none are.
     chances = chance_of_signal([[1, 0, 0], [1, 0, 2], [1, 1, 1]], group_size=2)
 
@@ -39,9 +38,7 @@ def test_chance_of_signal_of_three_completions_in_pairs() -> None:
 
 
 @given(st.lists(RIGHT_OR_WRONG, min_size=1, max_size=3), st.integers(2, 7))
-def test_chance_of_signal_equals_drawing_every_group(
-    rewards: list[list[float]], size: int
-) -> None:
+def test_chance_of_signal_equals_drawing_every_group(rewards, size):
     found = chance_of_signal(rewards, group_size=size)
 
     for values, chance in zip(rewards, found, strict=True):
@@ -52,7 +49,7 @@ def test_chance_of_signal_equals_drawing_every_group(
         assert chance == pytest.approx(share)
 
 
-def test_chance_of_signal_is_unbiased() -> None:
+def test_chance_of_signal_is_unbiased():
     p, size, rng = 0.2, 4, random.Random(0)
     samples = [[float(rng.random() < p) for _ in range(8)] for _ in range(20_000)]
 
@@ -61,7 +58,7 @@ def test_chance_of_signal_is_unbiased() -> None:
     assert found.mean() == pytest.approx(1 - p**size - (1 - p) ** size, abs=0.01)
 
 
-def test_chance_of_signal_of_larger_groups_is_rather_too_small() -> None:
+def test_chance_of_signal_of_larger_groups_is_rather_too_small():
     p, size, rng = 0.1, 16, random.Random(0)
     samples = [[float(rng.random() < p) for _ in range(8)] for _ in range(5_000)]
 
@@ -71,14 +68,12 @@ def test_chance_of_signal_of_larger_groups_is_rather_too_small() -> None:
 
 
 @pytest.mark.parametrize("rewards", [[], [1.0]])
-def test_without_two_rewards_the_signal_is_none(rewards: list[float]) -> None:
+def test_without_two_rewards_the_signal_is_none(rewards):
     assert chance_of_signal([rewards], group_size=8).tolist() == [0.0]
 
 
 @pytest.fixture(scope="module")
-def lines(
-    model_folder: Path, rows_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> list[dict[str, Any]]:
+def lines(model_folder, rows_path, tmp_path_factory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("probe")
     config = write_config(folder, config_tree(model_folder, rows_path))
     out = folder / "probe.jsonl"
@@ -87,7 +82,7 @@ def lines(
     return read_events(out)
 
 
-def test_it_tells_each_group_and_how_far_it_is(lines: list[dict[str, Any]]) -> None:
+def test_it_tells_each_group_and_how_far_it_is(lines):
     groups, progress = only(lines, "group"), only(lines, "progress")
 
     assert [group["row"] for group in groups] == list(range(6))
@@ -102,9 +97,7 @@ def test_it_tells_each_group_and_how_far_it_is(lines: list[dict[str, Any]]) -> N
     ]
 
 
-def test_completions_are_scored_as_the_run_would(
-    lines: list[dict[str, Any]], model_folder: Path, rows_path: Path
-) -> None:
+def test_completions_are_scored_as_the_run_would(lines, model_folder, rows_path):
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
     rows = [json.loads(line) for line in rows_path.read_text().splitlines()]
 
@@ -117,7 +110,7 @@ def test_completions_are_scored_as_the_run_would(
             assert found["rules"] == score.rules
 
 
-def test_its_numbers_are_those_of_its_completions(lines: list[dict[str, Any]]) -> None:
+def test_its_numbers_are_those_of_its_completions(lines):
     (measured,) = only(lines, "measured")
     metrics = measured["metrics"]
     groups = [group["completions"] for group in only(lines, "group")]
@@ -142,9 +135,7 @@ def test_its_numbers_are_those_of_its_completions(lines: list[dict[str, Any]]) -
     assert metrics["pass@4"] == pytest.approx(np.mean([any(each) for each in highest]))
 
 
-def test_only_sampling_leaves_the_step_out(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_only_sampling_leaves_the_step_out(model_folder, rows_path, tmp_path):
     config = write_config(tmp_path, config_tree(model_folder, rows_path))
     out = tmp_path / "probe.jsonl"
 
@@ -157,9 +148,7 @@ def test_only_sampling_leaves_the_step_out(
     assert len(only(read_events(out), "group")[0]["completions"]) == 4  # group_size
 
 
-def test_prompts_that_cannot_be_sampled_are_reported(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_prompts_that_cannot_be_sampled_are_reported(model_folder, rows_path, tmp_path):
     tree = config_tree(model_folder, rows_path, data={"max_prompt_tokens": 3})
     out = tmp_path / "probe.jsonl"
 
@@ -170,12 +159,7 @@ def test_prompts_that_cannot_be_sampled_are_reported(
     assert "1 to 3 are allowed" in failed["error"]
 
 
-def test_a_stop_keeps_what_was_sampled(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stop_keeps_what_was_sampled(model_folder, rows_path, tmp_path, monkeypatch):
     tree = config_tree(
         model_folder, rows_path, rollout={"prompts_per_step": 1, "group_size": 2}
     )
@@ -197,9 +181,7 @@ def test_a_stop_keeps_what_was_sampled(
     assert measured["metrics"]["mean"] is not None
 
 
-def test_a_probe_is_of_the_first_phase_and_saves_nothing(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_a_probe_is_of_the_first_phase_and_saves_nothing(model_folder, rows_path):
     tree = config_tree(model_folder, rows_path)
     tree["phases"] = [
         {"name": "sft", "num_steps": 2, "changes": {"rollout": {"group_size": 2}}},
@@ -215,8 +197,8 @@ def test_a_probe_is_of_the_first_phase_and_saves_nothing(
 
 @pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_checkpoint_is_sampled_next_to_its_base_model(
-    lora_rank: int, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    lora_rank, model_folder, rows_path, tmp_path
+):
     tree = config_tree(
         model_folder,
         rows_path,
@@ -253,9 +235,7 @@ def test_a_checkpoint_is_sampled_next_to_its_base_model(
     assert unscored[0]["completions"][0]["reward"] is None
 
 
-def test_a_deleted_checkpoint_is_reported(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_deleted_checkpoint_is_reported(model_folder, rows_path, tmp_path):
     config = write_config(tmp_path, config_tree(model_folder, rows_path))
     out = tmp_path / "probe.jsonl"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,14 +169,12 @@ STEPS = OVERLONG | {
         ({"optim": {"num_steps": 5, "warmup_steps": 5}}, "warmup_steps is 5"),
     ],
 )
-def test_settings_that_contradict_are_refused(
-    parts: dict[str, Any], complaint: str
-) -> None:
+def test_settings_that_contradict_are_refused(parts, complaint):
     with pytest.raises(ValueError, match=complaint):
         RunConfig.model_validate(tree(**parts))
 
 
-def test_mean_scale_needs_a_recipe_that_is_never_negative() -> None:
+def test_mean_scale_needs_a_recipe_that_is_never_negative():
     rule = {"name": "length", "kind": "length", "weight": -1.0, "params": {}}
 
     with pytest.raises(ValueError, match="give -1"):
@@ -186,7 +183,7 @@ def test_mean_scale_needs_a_recipe_that_is_never_negative() -> None:
         )
 
 
-def test_a_constant_divisor_is_the_longest_completion_by_default() -> None:
+def test_a_constant_divisor_is_the_longest_completion_by_default():
     config = RunConfig.model_validate(tree(rollout={"max_new_tokens": 77}))
 
     assert config.loss_of_run.constant_length == 77
@@ -200,9 +197,7 @@ def test_a_constant_divisor_is_the_longest_completion_by_default() -> None:
         ("run.toml", "[model]\npath = 'm'\n", "data: Field required"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_reported(
-    tmp_path: Path, name: str, text: str, complaint: str
-) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path, name, text, complaint):
     path = tmp_path / name
     path.write_text(text)
 
@@ -210,7 +205,7 @@ def test_a_file_that_cannot_be_read_is_reported(
         read_config(path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"run\.toml"):
         read_config(tmp_path / "run.toml")
 
@@ -225,7 +220,7 @@ SFT = {
 }
 
 
-def test_phases_follow_one_another_with_their_own_settings() -> None:
+def test_phases_follow_one_another_with_their_own_settings():
     grpo = {"name": "grpo", "num_steps": 3}
 
     config = RunConfig.model_validate(
@@ -240,7 +235,7 @@ def test_phases_follow_one_another_with_their_own_settings() -> None:
     assert first.config.optim.learning_rate == second.config.optim.learning_rate == 1e-3
 
 
-def test_weights_in_4_bits_are_no_start_of_a_later_phase() -> None:
+def test_weights_in_4_bits_are_no_start_of_a_later_phase():
     later = {"name": "rft", "num_steps": 3, "changes": {"rollout": {"source": "start"}}}
     parts: dict[str, Any] = {"optim": {"num_steps": 5}}
     parts["model"] = {"path": "m", "lora_rank": 4, "quantization": "4bit"}
@@ -249,7 +244,7 @@ def test_weights_in_4_bits_are_no_start_of_a_later_phase() -> None:
         RunConfig.model_validate(tree(**parts, phases=[SFT, later]))
 
 
-def test_a_run_without_phases_is_one_stage() -> None:
+def test_a_run_without_phases_is_one_stage():
     config = RunConfig.model_validate(tree(optim={"num_steps": 5}))
 
     assert [(s.first_step, s.last_step) for s in config.phase_configs] == [(1, 5)]
@@ -274,14 +269,12 @@ def test_a_run_without_phases_is_one_stage() -> None:
         ),
     ],
 )
-def test_a_phase_that_does_not_fit_is_refused(
-    phase: dict[str, Any], complaint: str
-) -> None:
+def test_a_phase_that_does_not_fit_is_refused(phase, complaint):
     with pytest.raises(ValueError, match=complaint):
         RunConfig.model_validate(tree(optim={"num_steps": 5}, phases=[phase]))
 
 
-def test_the_text_none_reads_as_an_empty_value() -> None:
+def test_the_text_none_reads_as_an_empty_value():
     found = RunConfig.model_validate(
         tree(loss={"dual_clip": "none"}, reference={"kind": "none", "url": "none"})
     )

@@ -21,7 +21,7 @@ CONDITIONS = [
 ]
 
 
-def test_every_field_has_a_label_and_a_sentence_of_help() -> None:
+def test_every_field_has_a_label_and_a_sentence_of_help():
     parts = [RunConfig.model_fields[name].title for name in parts_of(RunConfig)]
 
     assert all(parts)
@@ -30,7 +30,7 @@ def test_every_field_has_a_label_and_a_sentence_of_help() -> None:
     ] == []
 
 
-def test_a_count_has_a_unit() -> None:
+def test_a_count_has_a_unit():
     no_counts = {"seed", "model.lora_rank"}
     counts = {p for p, f in FIELDS.items() if int in set(_types(f.annotation))}
 
@@ -38,7 +38,7 @@ def test_a_count_has_a_unit() -> None:
     assert units == counts - no_counts
 
 
-def test_a_unit_that_the_help_names_is_the_fields() -> None:
+def test_a_unit_that_the_help_names_is_the_fields():
     units = {read_about(field).get("unit") for field in FIELDS.values()}
     named = {
         path: counted[1]
@@ -51,7 +51,7 @@ def test_a_unit_that_the_help_names_is_the_fields() -> None:
     assert named == {path: read_about(FIELDS[path]).get("unit") for path in named}
 
 
-def test_main_settings_are_numbered() -> None:
+def test_main_settings_are_numbered():
     main = [read_about(field).get("main") for field in FIELDS.values()]
 
     numbers = sorted(number for number in main if number)
@@ -59,9 +59,7 @@ def test_main_settings_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(("path", "reason", "when"), CONDITIONS)
-def test_a_condition_asks_others_for_values_that_they_can_have(
-    path: str, reason: str, when: dict[str, list[Any]]
-) -> None:
+def test_a_condition_asks_others_for_values_that_they_can_have(path, reason, when):
     assert when
     assert path not in when
     assert set(when) <= set(FIELDS) | OF_RECIPES

@@ -27,9 +27,7 @@ def reads(folder: Path, path: str, **parts: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("path", ["model", "org/model", "./model", "../here/model"])
-def test_a_folder_next_to_the_configuration_is_the_model(
-    path: str, tmp_path: Path
-) -> None:
+def test_a_folder_next_to_the_configuration_is_the_model(path, tmp_path):
     folder = tmp_path / "here"
     (folder / path).mkdir(parents=True)
 
@@ -39,7 +37,7 @@ def test_a_folder_next_to_the_configuration_is_the_model(
 
 
 @pytest.mark.parametrize("path", ["gpt2", "org/model-0.5B", "tests/trainer"])
-def test_a_path_without_folder_stays_a_hub_id(path: str, tmp_path: Path) -> None:
+def test_a_path_without_folder_stays_a_hub_id(path, tmp_path):
     assert reads(tmp_path, path).model.path == path
 
 
@@ -48,8 +46,8 @@ def test_a_path_without_folder_stays_a_hub_id(path: str, tmp_path: Path) -> None
     ["./model", "../model", "a/b/c", "model/", "/nowhere/model", "~no-such-person/m"],
 )
 def test_an_unusable_model_path_ends_the_run_before_asking_the_hub(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    path, tmp_path, monkeypatch
+):
     def ask(*_: object) -> None:
         raise AssertionError("a hub was asked")
 
@@ -65,9 +63,7 @@ def test_an_unusable_model_path_ends_the_run_before_asking_the_hub(
     assert "Traceback" not in done.stderr
 
 
-def test_a_home_folder_is_the_persons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_folder_is_the_persons(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
 
     assert reads(tmp_path / "here", "~/model").model.path == f"{tmp_path}/model"
@@ -78,7 +74,7 @@ def reward_of(path: str) -> dict[str, Any]:
     return {"recipe": {"rules": [rule]}}
 
 
-def test_reward_models_of_any_phase_are_next_to_it_too(tmp_path: Path) -> None:
+def test_reward_models_of_any_phase_are_next_to_it_too(tmp_path):
     (tmp_path / "judge").mkdir()
     phases = [
         {"name": "first", "num_steps": 4},
@@ -96,8 +92,8 @@ def test_reward_models_of_any_phase_are_next_to_it_too(tmp_path: Path) -> None:
 
 
 def test_a_run_and_its_memory_read_the_model_from_any_working_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     write_model(tmp_path / "run" / "model")
     write_rows(tmp_path / "run" / "rows.jsonl")
     tree = config_tree(
@@ -118,7 +114,7 @@ def test_a_run_and_its_memory_read_the_model_from_any_working_folder(
     assert str(tmp_path / "run" / "model") in capsys.readouterr().out
 
 
-def test_a_recipes_reward_model_is_next_to_its_file(tmp_path: Path) -> None:
+def test_a_recipes_reward_model_is_next_to_its_file(tmp_path):
     recipe = tmp_path / "recipe.json"
     recipe.write_text(json.dumps(reward_of("./judge")["recipe"]))
 

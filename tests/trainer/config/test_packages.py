@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ VLLM = {"rollout": {"engine": "vllm"}}
 
 
 @pytest.fixture
-def only_here(monkeypatch: pytest.MonkeyPatch) -> Any:
+def only_here(monkeypatch) -> Any:
     """Of the optional packages, those named are installed."""
     find = importlib.util.find_spec
 
@@ -44,15 +43,13 @@ def only_here(monkeypatch: pytest.MonkeyPatch) -> Any:
         (VLLM, ["vllm"]),
     ],
 )
-def test_settings_name_what_they_need(
-    parts: dict[str, Any], packages: Sequence[str]
-) -> None:
+def test_settings_name_what_they_need(parts, packages):
     config = RunConfig.model_validate(config_tree(Path("m"), Path("r"), **parts))
 
     assert [need.package for need in needed_packages(config)] == packages
 
 
-def test_a_later_phase_needs_it_too() -> None:
+def test_a_later_phase_needs_it_too():
     tree = config_tree(Path("m"), Path("r"))
     phases = [
         {"name": "first", "num_steps": 4},
@@ -73,15 +70,8 @@ def test_a_later_phase_needs_it_too() -> None:
     ],
 )
 def test_a_run_that_lacks_one_reports_it_in_its_log(
-    parts: dict[str, Any],
-    here: Sequence[str],
-    package: str,
-    setting: str,
-    only_here: Any,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-) -> None:
+    parts, here, package, setting, only_here, model_folder, rows_path, tmp_path
+):
     only_here(*here)
     config = write_config(tmp_path, config_tree(model_folder, rows_path, **parts))
 
@@ -96,8 +86,8 @@ def test_a_run_that_lacks_one_reports_it_in_its_log(
 
 @pytest.mark.parametrize("command", ["drift", "probe"])
 def test_other_commands_that_load_a_run_say_so_as_well(
-    command: str, only_here: Any, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    command, only_here, model_folder, rows_path, tmp_path
+):
     only_here()
     tree = config_tree(model_folder, rows_path, **ADAPTERS)
     out = ("--out", tmp_path / "out") if command == "probe" else ()

@@ -7,15 +7,12 @@ import torch
 
 from trainer.config import OptimConfig
 from trainer.model.optimizer import Optimizer
-from trainer.model.policy import Policy
 
 
 @pytest.mark.parametrize(
     ("beta1", "beta2", "weight_decay"), [(0.9, 0.999, 0.0), (0.8, 0.95, 0.1)]
 )
-def test_two_updates_are_those_of_the_formula(
-    policy: Policy, beta1: float, beta2: float, weight_decay: float
-) -> None:
+def test_two_updates_are_those_of_the_formula(policy, beta1, beta2, weight_decay):
     config = OptimConfig(
         beta1=beta1, beta2=beta2, weight_decay=weight_decay, max_grad_norm=None
     )

@@ -43,14 +43,14 @@ def logits_of(model: Any) -> torch.Tensor:
     return logits
 
 
-def test_new_adapters_change_nothing(model_folder: Path, policy: Policy) -> None:
+def test_new_adapters_change_nothing(model_folder, policy):
     trained = adapted(model_folder)
 
     assert trained.has_adapters
     assert torch.equal(logits_of(trained.model), logits_of(policy.model))
 
 
-def test_only_adapters_are_trained_and_they_are_float32(model_folder: Path) -> None:
+def test_only_adapters_are_trained_and_they_are_float32(model_folder):
     trained = adapted(model_folder, dtype="bfloat16")
 
     for name, parameter in trained.model.named_parameters():
@@ -67,15 +67,11 @@ def test_only_adapters_are_trained_and_they_are_float32(model_folder: Path) -> N
         (torch.bfloat16, "cpu", torch.float32),
     ],
 )
-def test_adapters_have_the_models_number_format_on_a_gpu(
-    model: torch.dtype, device: str, expected: torch.dtype
-) -> None:
+def test_adapters_have_the_models_number_format_on_a_gpu(model, device, expected):
     assert adapter_dtype(model, torch.device(device)) == expected
 
 
-def test_bfloat16_adapters_follow_float32_masters(
-    model_folder: Path, rows_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_adapters_follow_float32_masters(model_folder, rows_path, monkeypatch):
     adapt_as_on_a_gpu(monkeypatch)
     trained = disturb(adapted(model_folder, dtype="bfloat16"))
     optimizer, batch = Optimizer(trained, OptimConfig()), make_batch(6)
@@ -102,9 +98,7 @@ def test_bfloat16_adapters_follow_float32_masters(
         assert torch.equal(adapter, master.bfloat16())
 
 
-def test_bfloat16_adapters_are_merged_in_float32(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_adapters_are_merged_in_float32(model_folder, monkeypatch):
     adapt_as_on_a_gpu(monkeypatch)
     trained = disturb(adapted(model_folder, dtype="bfloat16"))
     parts = dict(trained.model.named_parameters())
@@ -117,7 +111,7 @@ def test_bfloat16_adapters_are_merged_in_float32(
     assert torch.equal(merged, (base + 2.0 * (b @ a)).bfloat16())
 
 
-def test_all_linear_layers_get_one_but_not_the_output_head(model_folder: Path) -> None:
+def test_all_linear_layers_get_one_but_not_the_output_head(model_folder):
     trained = adapted(model_folder)
     names = {
         name.split(".lora_A")[0].rpartition(".")[2]
@@ -132,7 +126,7 @@ def test_all_linear_layers_get_one_but_not_the_output_head(model_folder: Path) -
     assert type(trained.head) is torch.nn.Linear
 
 
-def test_layers_are_chosen_by_the_endings_of_their_names(model_folder: Path) -> None:
+def test_layers_are_chosen_by_the_endings_of_their_names(model_folder):
     trained = adapted(model_folder, lora_targets="q_proj, mlp.up_proj")
 
     found = {n.split(".lora_A")[0] for n, p in trained.model.named_parameters()}
@@ -142,17 +136,13 @@ def test_layers_are_chosen_by_the_endings_of_their_names(model_folder: Path) -> 
 
 
 @pytest.mark.parametrize("targets", ["query", "q_proj,", "proj", "lm_head", "norm"])
-def test_an_ending_that_no_layer_has_is_refused(
-    model_folder: Path, targets: str
-) -> None:
+def test_an_ending_that_no_layer_has_is_refused(model_folder, targets):
     with pytest.raises(ValueError, match="down_proj"):
         adapted(model_folder, lora_targets=targets)
 
 
 @pytest.mark.parametrize(("alpha", "scale"), [(None, 2.0), (1.0, 0.25)])
-def test_adapters_add_alpha_over_rank_times_b_a(
-    model_folder: Path, policy: Policy, alpha: float | None, scale: float
-) -> None:
+def test_adapters_add_alpha_over_rank_times_b_a(model_folder, policy, alpha, scale):
     trained = disturb(adapted(model_folder, lora_alpha=alpha))
     parts = dict(trained.model.named_parameters())
     name = "model.layers.1.mlp.down_proj"
@@ -164,7 +154,7 @@ def test_adapters_add_alpha_over_rank_times_b_a(
     torch.testing.assert_close(merged, base + scale * b @ a)
 
 
-def test_merged_weights_make_the_same_model(model_folder: Path, policy: Policy) -> None:
+def test_merged_weights_make_the_same_model(model_folder, policy):
     trained = disturb(adapted(model_folder))
 
     merged = dict(trained.weights())
@@ -174,7 +164,7 @@ def test_merged_weights_make_the_same_model(model_folder: Path, policy: Policy) 
     torch.testing.assert_close(logits_of(policy.model), logits_of(trained.model))
 
 
-def test_a_saved_model_needs_no_adapters(tmp_path: Path, model_folder: Path) -> None:
+def test_a_saved_model_needs_no_adapters(tmp_path, model_folder):
     trained = disturb(adapted(model_folder))
 
     trained.save(tmp_path / "model")
@@ -184,9 +174,7 @@ def test_a_saved_model_needs_no_adapters(tmp_path: Path, model_folder: Path) -> 
     assert load_policy(ModelConfig(path=str(tmp_path / "model"))).eos_ids == (1,)
 
 
-def test_a_model_saved_in_bfloat16_stays_in_bfloat16(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_a_model_saved_in_bfloat16_stays_in_bfloat16(tmp_path, model_folder):
     adapted(model_folder, dtype="bfloat16").save(tmp_path / "model")
 
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto")
@@ -194,7 +182,7 @@ def test_a_model_saved_in_bfloat16_stays_in_bfloat16(
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft's
-def test_peft_loads_the_saved_adapters(tmp_path: Path, model_folder: Path) -> None:
+def test_peft_loads_the_saved_adapters(tmp_path, model_folder):
     trained = disturb(adapted(model_folder))
 
     trained.save_adapters(tmp_path / "adapters")
@@ -206,8 +194,8 @@ def test_peft_loads_the_saved_adapters(tmp_path: Path, model_folder: Path) -> No
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_saved_adapters_are_loaded_as_they_were(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any
-) -> None:
+    tmp_path, model_folder, monkeypatch, dtype
+):
     adapt_as_on_a_gpu(monkeypatch)
     trained = disturb(adapted(model_folder, dtype=dtype))
     trained.save_adapters(tmp_path / "adapters")
@@ -226,9 +214,7 @@ def test_saved_adapters_are_loaded_as_they_were(
 @pytest.mark.parametrize(
     "changes", [{"lora_rank": 2}, {"lora_alpha": 3.0}, {"lora_targets": "q_proj"}]
 )
-def test_adapters_of_another_shape_are_refused(
-    tmp_path: Path, model_folder: Path, changes: dict[str, Any]
-) -> None:
+def test_adapters_of_another_shape_are_refused(tmp_path, model_folder, changes):
     adapted(model_folder).save_adapters(tmp_path / "adapters")
     settings = {"path": str(model_folder), "lora_rank": 4} | changes
 
@@ -238,8 +224,8 @@ def test_adapters_of_another_shape_are_refused(
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_an_update_moves_the_adapters_and_nothing_else(
-    model_folder: Path, rows_path: Path, checkpointing: bool
-) -> None:
+    model_folder, rows_path, checkpointing
+):
     trained = adapted(model_folder, gradient_checkpointing=checkpointing)
     before = {n: p.detach().clone() for n, p in trained.model.named_parameters()}
     optimizer = Optimizer(trained, OptimConfig(learning_rate=1e-2))
@@ -264,7 +250,7 @@ def test_an_update_moves_the_adapters_and_nothing_else(
     assert sum(t.numel() for t in moments) == num_adapter
 
 
-def test_gradient_checkpointing_changes_no_gradient(model_folder: Path) -> None:
+def test_gradient_checkpointing_changes_no_gradient(model_folder):
     def gradients(*, checkpointing: bool) -> list[torch.Tensor]:
         trained = disturb(adapted(model_folder, gradient_checkpointing=checkpointing))
         (micro,) = cut(make_batch(4), trained, max_tokens=1_000)
@@ -281,8 +267,8 @@ def test_gradient_checkpointing_changes_no_gradient(model_folder: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "gap"), [("float32", 1e-4), ("bfloat16", 0.1)])
 def test_completions_are_sampled_with_the_adapters(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, gap: float
-) -> None:
+    model_folder, monkeypatch, dtype, gap
+):
     adapt_as_on_a_gpu(monkeypatch)
     trained = disturb(adapted(model_folder, dtype=dtype))
     engine = TransformersEngine(trained, max_batch_rows=8)
@@ -313,7 +299,7 @@ def logits_of_ids(policy: Policy, ids: torch.Tensor) -> torch.Tensor:
     return logits.float()
 
 
-def test_a_model_of_transposed_layers_takes_adapters_too(tmp_path: Path) -> None:
+def test_a_model_of_transposed_layers_takes_adapters_too(tmp_path):
     folder = write_model(tmp_path / "gpt2")
     torch.manual_seed(0)
     gpt2 = GPT2LMHeadModel(
@@ -328,7 +314,7 @@ def test_a_model_of_transposed_layers_takes_adapters_too(tmp_path: Path) -> None
     torch.testing.assert_close(logits_of(plain), logits_of(trained.model))
 
 
-def test_adapters_are_trained_over_four_bits(tmp_path: Path, rows_path: Path) -> None:
+def test_adapters_are_trained_over_four_bits(tmp_path, rows_path):
     folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
     trained = adapted(folder, quantization="4bit")
     optimizer = Optimizer(trained, OptimConfig(learning_rate=1e-2))
@@ -357,7 +343,7 @@ def test_adapters_are_trained_over_four_bits(tmp_path: Path, rows_path: Path) ->
     )
 
 
-def test_four_bits_stay_near_the_weights_they_stand_for(tmp_path: Path) -> None:
+def test_four_bits_stay_near_the_weights_they_stand_for(tmp_path):
     folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
 
     quantized = dict(merged_weights(adapted(folder, quantization="4bit").model))

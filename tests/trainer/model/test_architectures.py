@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,7 @@ from tests.trainer.tiny_architectures import ARCHITECTURES
 @pytest.mark.slow(20)
 @pytest.mark.filterwarnings("ignore")  # transformers' own
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_architecture_is_exact_or_refused_with_a_reason(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_architecture_is_exact_or_refused_with_a_reason(name, tmp_path):
     kinds = kinds_on_page()
     base = re.sub(r" \([^)]*\)$", "", name)
 
@@ -30,6 +27,6 @@ def test_an_architecture_is_exact_or_refused_with_a_reason(
     assert outcome.form or outcome.reason
 
 
-def test_the_page_names_no_other_architecture() -> None:
+def test_the_page_names_no_other_architecture():
     assert len(ARCHITECTURES) >= 80
     assert kinds_on_page().keys() <= ARCHITECTURES.keys()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ def reference(
 
 
 @pytest.fixture(params=["blocks", "varlen"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def kernel(request, monkeypatch) -> str:
     monkeypatch.setattr(attention, "varlen_attention", reference)
     return str(request.param)
 
@@ -96,9 +95,7 @@ def packed(policy: Policy, kernel: str) -> Policy:
     window=st.none() | st.integers(1, 6),
 )
 @settings(deadline=None)
-def test_both_attentions_are_one(
-    prompts: list[int], completions: list[tuple[int, int]], window: int | None
-) -> None:
+def test_both_attentions_are_one(prompts, completions, window):
     prompts.sort(reverse=True)
     completions.sort(reverse=True)
     lengths = [length for length, _ in completions]
@@ -136,7 +133,7 @@ def test_both_attentions_are_one(
 
 
 @pytest.mark.parametrize("index", [[0, 1, 2], [1, 0, 1, 2, 1, 2], [0, 0, 0]])
-def test_a_rows_gradient_is_the_sum_of_its_copies(index: list[int]) -> None:
+def test_a_rows_gradient_is_the_sum_of_its_copies(index):
     import numpy as np
 
     copies = Copies.make(np.array(index), device=CPU)
@@ -168,17 +165,15 @@ def check(policy: Policy, name: str) -> None:
     ["llama 3", *(pytest.param(k, marks=pytest.mark.slow) for k in ("qwen2", "qwen3"))],
 )
 def test_a_packed_row_is_worth_its_padded_rows(
-    kind: str, name: str, kernel: str, tmp_path: Path, model_folder: Path
-) -> None:
+    kind, name, kernel, tmp_path, model_folder
+):
     policy = packed(policy_of(tmp_path, KINDS[kind], model_folder), kernel)
 
     check(policy, name)
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_so_it_is_for_models_of_other_kinds(
-    kind: str, kernel: str, tmp_path: Path, model_folder: Path
-) -> None:
+def test_so_it_is_for_models_of_other_kinds(kind, kernel, tmp_path, model_folder):
     policy = policy_of(tmp_path, OTHERS[kind], model_folder)
     assert policy.form == "packed"
     policy.is_varlen = kernel == "varlen"
@@ -195,14 +190,14 @@ def test_so_it_is_for_models_of_other_kinds(
     ],
 )
 def test_so_it_is_with_adapters_and_recomputed_activations(
-    changes: dict[str, object], kernel: str, tmp_path: Path, model_folder: Path
-) -> None:
+    changes, kernel, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, **changes)
 
     check(packed(policy, kernel), "shared prompts")
 
 
-def test_fused_kernels_compute_the_same(tmp_path: Path, model_folder: Path) -> None:
+def test_fused_kernels_compute_the_same(tmp_path, model_folder):
     policy = policy_of(tmp_path, KINDS["qwen3"], model_folder)
     plain = dict(policy.model.named_modules())
     use_fused_kernels(policy.model)
@@ -218,9 +213,7 @@ def test_fused_kernels_compute_the_same(tmp_path: Path, model_folder: Path) -> N
     assert not any("forward" in vars(each) for each in plain.values())
 
 
-def test_a_model_that_bounds_its_attention_is_padded(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_a_model_that_bounds_its_attention_is_padded(tmp_path, model_folder):
     config = Gemma2Config(**SIZES, **WINDOWS, head_dim=16, final_logit_softcapping=None)
 
     policy = policy_of(tmp_path, config, model_folder)
@@ -231,8 +224,8 @@ def test_a_model_that_bounds_its_attention_is_padded(
 
 
 def test_a_kernel_that_computes_something_else_is_left(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, model_folder, monkeypatch
+):
     policy = policy_of(tmp_path, OTHERS["granite"], model_folder)
     monkeypatch.setattr("trainer.model.policy.takes_varlen", lambda *_: True)
 
@@ -248,9 +241,7 @@ def test_a_kernel_that_computes_something_else_is_left(
     assert (policy.form, policy.is_varlen) == ("packed", False)
 
 
-def test_without_a_layout_the_attention_is_sdpa(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_without_a_layout_the_attention_is_sdpa(tmp_path, model_folder):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(OTHERS["gemma 3"])
     ids = torch.randint(0, SIZES["vocab_size"], (2, 12))
@@ -262,9 +253,7 @@ def test_without_a_layout_the_attention_is_sdpa(
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_saved_model_knows_nothing_of_it(
-    rank: int, tmp_path: Path, model_folder: Path
-) -> None:
+def test_a_saved_model_knows_nothing_of_it(rank, tmp_path, model_folder):
     policy = policy_of(
         tmp_path / "start", OTHERS["granite"], model_folder, lora_rank=rank
     )

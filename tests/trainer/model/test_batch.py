@@ -19,7 +19,6 @@ from trainer.model.packing import (
     batch_of,
     set_advantages,
 )
-from trainer.model.policy import Policy
 from trainer.rewards.scoring import Score
 from trainer.types import Group, Rollout, Turn
 
@@ -91,9 +90,7 @@ def whole(**loss: Any) -> tuple[Batch, MicroBatch]:
         ),
     ],
 )
-def test_the_mask_follows_the_loss_settings(
-    loss: dict[str, Any], mask: list[list[int]], num_tokens: int
-) -> None:
+def test_the_mask_follows_the_loss_settings(loss, mask, num_tokens):
     batch, micro = whole(**loss)
 
     assert micro.mask.tolist() == mask
@@ -101,7 +98,7 @@ def test_the_mask_follows_the_loss_settings(
     assert batch.totals.num_sequences == 4
 
 
-def test_the_completion_mask_does_not_depend_on_what_is_covered() -> None:
+def test_the_completion_mask_does_not_depend_on_what_is_covered():
     _, plain = whole()
     _, masked = whole(mask_truncated=True, mask_end_token=True)
     _, wide = whole(include_prompt=True)
@@ -116,7 +113,7 @@ def test_the_completion_mask_does_not_depend_on_what_is_covered() -> None:
     ]
 
 
-def test_prompt_tokens_have_no_sampling_logprob() -> None:
+def test_prompt_tokens_have_no_sampling_logprob():
     _, micro = whole(include_prompt=True)
 
     first = micro.sampling_logprobs[0]
@@ -124,7 +121,7 @@ def test_prompt_tokens_have_no_sampling_logprob() -> None:
     assert first[2:].tolist() == pytest.approx([-0.1, -0.2, -0.3, 0.0])
 
 
-def test_prompt_tokens_get_the_logprobs_of_the_model(policy: Policy) -> None:
+def test_prompt_tokens_get_the_logprobs_of_the_model(policy):
     batch = make_batch(7)
     wide = Batch(batch.samples, loss=LossConfig(include_prompt=True))
 
@@ -140,7 +137,7 @@ def test_prompt_tokens_get_the_logprobs_of_the_model(policy: Policy) -> None:
             assert not found[row, len(expected) :].any()
 
 
-def test_old_logprobs_may_be_those_of_sampling() -> None:
+def test_old_logprobs_may_be_those_of_sampling():
     for source in ("policy", "sampling"):
         batch = batch_of(GROUPS, LossConfig(old_logprobs=source))
         (micro,) = batch.micro_batches(max_tokens=1_000, device=CPU)
@@ -162,7 +159,7 @@ def test_old_logprobs_may_be_those_of_sampling() -> None:
         (9, [2, 3, 1, 4, 2]),
     ],
 )
-def test_minibatches_are_cut_between_groups(count: int, sizes: list[int]) -> None:
+def test_minibatches_are_cut_between_groups(count, sizes):
     samples = make_batch(12).samples
     batch = Batch(samples, group_sizes=(2, 3, 1, 4, 2))
 
@@ -174,7 +171,7 @@ def test_minibatches_are_cut_between_groups(count: int, sizes: list[int]) -> Non
     assert [part.totals.num_sequences for part in parts] == sizes
 
 
-def test_minibatches_keep_what_counts_and_can_be_cut_again() -> None:
+def test_minibatches_keep_what_counts_and_can_be_cut_again():
     batch = batch_of(GROUPS, LossConfig(mask_truncated=True, mask_end_token=True))
 
     first, second = batch.minibatches(2)
@@ -184,7 +181,7 @@ def test_minibatches_keep_what_counts_and_can_be_cut_again() -> None:
     assert second.minibatches(1) == [second]
 
 
-def test_advantages_find_their_completion_in_a_minibatch() -> None:
+def test_advantages_find_their_completion_in_a_minibatch():
     batch = batch_of(GROUPS)
     advantages = np.array([[0.1, 0.2], [0.3, 0.4]])
 
@@ -202,7 +199,7 @@ def test_advantages_find_their_completion_in_a_minibatch() -> None:
 
 
 @pytest.mark.parametrize("include_prompt", [False, True])
-def test_token_advantages_find_their_token(*, include_prompt: bool) -> None:
+def test_token_advantages_find_their_token(*, include_prompt):
     batch = batch_of(GROUPS, LossConfig(include_prompt=include_prompt))
     tokens = [
         np.array([1.0, 2.0, 3.0]),
@@ -225,7 +222,7 @@ def test_token_advantages_find_their_token(*, include_prompt: bool) -> None:
     assert found == {member: each.tolist() for member, each in enumerate(tokens)}
 
 
-def test_a_completion_alone_is_a_batch() -> None:
+def test_a_completion_alone_is_a_batch():
     sample = TrainingSample(
         prompt_ids=(5,), completion_ids=(7,), sampling_logprobs=(-0.1,)
     )
@@ -233,7 +230,7 @@ def test_a_completion_alone_is_a_batch() -> None:
     assert Batch((sample,)).minibatches(3) == [Batch((sample,), group_sizes=(1,))]
 
 
-def test_tokens_of_an_environment_are_read_and_not_trained_on() -> None:
+def test_tokens_of_an_environment_are_read_and_not_trained_on():
     turns = (
         Turn(text="a", token_ids=(7, 8), logprobs=(-0.1, -0.2)),
         Turn(author="environment", text="b", token_ids=(5, 5, 6), logprobs=None),
@@ -263,9 +260,7 @@ def test_tokens_of_an_environment_are_read_and_not_trained_on() -> None:
     assert micro.covered.tolist() == [0, 1, 5]
 
 
-def test_gradients_of_several_turns_are_those_of_their_own_tokens(
-    policy: Policy,
-) -> None:
+def test_gradients_of_several_turns_are_those_of_their_own_tokens(policy):
     """The policy's tokens get the log-probs that one turn with all of them would."""
     turns = (
         Turn(text="", token_ids=(7, 8), logprobs=(-0.1, -0.2)),

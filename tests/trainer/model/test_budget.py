@@ -38,34 +38,34 @@ def chosen(
     return choose_sizes([plain], None if lean is None else [lean], **given)
 
 
-def test_nine_tenths_of_what_is_free_are_taken_in_multiples_of_1024() -> None:
+def test_nine_tenths_of_what_is_free_are_taken_in_multiples_of_1024():
     assert chosen() == PassSizes(tokens=47 * 1_024, checkpointing=False)
 
 
-def test_checkpointing_makes_room_where_16384_tokens_do_not_fit() -> None:
+def test_checkpointing_makes_room_where_16384_tokens_do_not_fit():
     assert chosen(WIDE) is None
     assert chosen(WIDE, LEAN) == PassSizes(tokens=95 * 1_024, checkpointing=True)
 
 
-def test_checkpointing_makes_room_for_a_longer_sequence() -> None:
+def test_checkpointing_makes_room_for_a_longer_sequence():
     found = chosen(PLAIN, LEAN, longest=50_000)
 
     assert found == PassSizes(tokens=95 * 1_024, checkpointing=True)
 
 
-def test_a_small_update_need_not_fit_16384_tokens() -> None:
+def test_a_small_update_need_not_fit_16384_tokens():
     assert chosen(WIDE, largest=8_000) == PassSizes(
         tokens=11 * 1_024, checkpointing=False
     )
 
 
-def test_tokens_have_an_upper_bound() -> None:
+def test_tokens_have_an_upper_bound():
     found = chosen(PassMemory(free=60e9, each=1e5))
 
     assert found == PassSizes(tokens=131_072, checkpointing=False)
 
 
-def test_a_sequence_that_does_not_fit_is_tried_alone() -> None:
+def test_a_sequence_that_does_not_fit_is_tried_alone():
     too_much = PassMemory(free=60e9)
 
     found = chosen(too_much, too_much, longest=1_536)
@@ -73,21 +73,21 @@ def test_a_sequence_that_does_not_fit_is_tried_alone() -> None:
     assert found == PassSizes(tokens=1_536, checkpointing=True)
 
 
-def test_checkpointing_follows_the_tokens_that_are_configured() -> None:
+def test_checkpointing_follows_the_tokens_that_are_configured():
     few, many = chosen(tokens=40_000), chosen(tokens=60_000)
 
     assert few == PassSizes(tokens=40_000, checkpointing=False)
     assert many == PassSizes(tokens=60_000, checkpointing=True)
 
 
-def test_tokens_follow_the_checkpointing_that_is_configured() -> None:
+def test_tokens_follow_the_checkpointing_that_is_configured():
     off, on = chosen(WIDE, checkpointing=False), chosen(WIDE, LEAN, checkpointing=True)
 
     assert off == PassSizes(tokens=11 * 1_024, checkpointing=False)
     assert on == PassSizes(tokens=95 * 1_024, checkpointing=True)
 
 
-def test_the_process_with_the_least_memory_decides() -> None:
+def test_the_process_with_the_least_memory_decides():
     less = PassMemory(free=40e9, fixed=5e9, each=1e6)
 
     found = choose_sizes([PLAIN, less], None, longest=1_536, largest=200_000)
@@ -95,12 +95,12 @@ def test_the_process_with_the_least_memory_decides() -> None:
     assert found == PassSizes(tokens=30 * 1_024, checkpointing=False)
 
 
-def test_rows_take_four_fifths_of_what_is_free() -> None:
+def test_rows_take_four_fifths_of_what_is_free():
     assert fitting_rows(free=10e9, row_bytes=1e8) == 80
     assert fitting_rows(free=1.0, row_bytes=1e8) == 1
 
 
-def test_moments_that_are_not_there_are_counted(policy: Policy) -> None:
+def test_moments_that_are_not_there_are_counted(policy):
     optimizer = Optimizer(policy, OptimConfig())
     trained = sum(p.numel() for p in policy.model.parameters())
 
@@ -111,7 +111,7 @@ def test_moments_that_are_not_there_are_counted(policy: Policy) -> None:
     assert optimizer.missing_bytes == 0
 
 
-def test_checkpointing_is_switched_on_and_off(policy: Policy) -> None:
+def test_checkpointing_is_switched_on_and_off(policy):
     for on in (True, False, False, True):
         policy.set_checkpointing(on=on)
 
@@ -120,23 +120,21 @@ def test_checkpointing_is_switched_on_and_off(policy: Policy) -> None:
         assert any(module.training for module in modules) is on
 
 
-def test_auto_loads_without_checkpointing(model_folder: Path) -> None:
+def test_auto_loads_without_checkpointing(model_folder):
     policy = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
 
     assert not policy.model.is_activation_checkpointing
     assert not policy.model.training
 
 
-def test_a_budget_left_to_a_cpu_has_8192_tokens() -> None:
+def test_a_budget_left_to_a_cpu_has_8192_tokens():
     budget = MemoryBudget("auto", on_halved=lambda *_: None)
 
     assert budget.tokens == 8_192
     assert budget.state_dict() == {"limit": None}
 
 
-def test_memory_of_vllm_or_a_graph_is_not_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_of_vllm_or_a_graph_is_not_free(monkeypatch):
     def segment(total: int, used: int, *, pool: int = 0, device: int = 0) -> Any:
         sizes = {"total_size": total, "allocated_size": used}
         return {**sizes, "device": device, "segment_pool_id": (0, pool)}
@@ -178,7 +176,7 @@ class FakeMemory:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeMemory:
+def gpu(monkeypatch) -> FakeMemory:
     memory, forward = FakeMemory(free=13e9), Policy.hidden
 
     def hidden(self: Policy, micro: MicroBatch) -> torch.Tensor:
@@ -209,9 +207,7 @@ def run(
     return last / "model" / "model.safetensors", controllers["memory"]
 
 
-def test_a_run_takes_the_tokens_that_fit(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_run_takes_the_tokens_that_fit(gpu, model_folder, rows_path, tmp_path):
     weights, memory = run(tmp_path / "auto", model_folder, rows_path)
     # three passes of two micro-batches, then the batch as one part, once a step
     measured, rest = gpu.passes[:6], gpu.passes[6:]
@@ -226,8 +222,8 @@ def test_a_run_takes_the_tokens_that_fit(
 
 
 def test_a_run_recomputes_where_too_little_fits_without(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    gpu, model_folder, rows_path, tmp_path
+):
     gpu.free = 8e9
 
     _, memory = run(tmp_path, model_folder, rows_path)
@@ -239,8 +235,8 @@ def test_a_run_recomputes_where_too_little_fits_without(
 
 @pytest.mark.slow
 def test_a_run_recomputes_where_the_measured_pass_is_too_large(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    gpu, model_folder, rows_path, tmp_path
+):
     gpu.most = 2_000
 
     _, memory = run(tmp_path, model_folder, rows_path)
@@ -250,8 +246,8 @@ def test_a_run_recomputes_where_the_measured_pass_is_too_large(
 
 @pytest.mark.slow
 def test_a_resumed_run_continues_with_what_was_chosen(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    gpu, model_folder, rows_path, tmp_path
+):
     whole, memory = run(tmp_path / "whole", model_folder, rows_path)
     gpu.num_measured, gpu.free = 0, 8e9
     saved = tmp_path / "whole" / "out" / "checkpoints" / "step-000002-attempt-1"
@@ -266,9 +262,7 @@ def test_a_resumed_run_continues_with_what_was_chosen(
 
 
 @pytest.mark.slow
-def test_a_later_phase_chooses_again(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_later_phase_chooses_again(gpu, model_folder, rows_path, tmp_path):
     tree = config_tree(model_folder, rows_path, optim=AUTO)
     tree["phases"] = [  # type: ignore[assignment]
         {"name": "first", "num_steps": 2},
@@ -282,8 +276,8 @@ def test_a_later_phase_chooses_again(
 
 
 def test_nothing_is_measured_where_all_is_configured(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    gpu, model_folder, rows_path, tmp_path
+):
     model = {"path": str(model_folder), "gradient_checkpointing": False}
     tree = config_tree(model_folder, rows_path, model=model)
 
@@ -294,8 +288,8 @@ def test_nothing_is_measured_where_all_is_configured(
 
 @pytest.mark.slow
 def test_sampling_during_an_update_leaves_room_for_its_cache(
-    gpu: FakeMemory, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    gpu, model_folder, rows_path, tmp_path
+):
     ahead = {"one_step_off": True}
     corrected = {"importance_correction": "token_truncate"}
     gpu.free, gpu.plain = 20e6, 1e3
@@ -311,9 +305,7 @@ def test_sampling_during_an_update_leaves_room_for_its_cache(
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(3, 3), (100, 20)])
-def test_no_more_rows_are_sampled_than_fit(
-    rows: int, expected: int, policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_rows_are_sampled_than_fit(rows, expected, policy, monkeypatch):
     requests, draw = requests_of(policy, 4), draw_tokens
     longest = max(len(each.token_ids) for each in requests)
     token = bytes_per_token(policy.model.config, torch.float32)

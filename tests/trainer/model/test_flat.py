@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
@@ -82,8 +81,8 @@ def gradients(policy: Policy, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
     ],
 )
 def test_values_and_gradients_equal_those_of_transformers(
-    kind: str, name: str, tmp_path: Path, model_folder: Path
-) -> None:
+    kind, name, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, KINDS[kind], model_folder)
 
     check_passes_are_equal(policy, BATCHES[name])
@@ -101,11 +100,8 @@ def test_values_and_gradients_equal_those_of_transformers(
 )
 @pytest.mark.parametrize("kind", ["llama with biases", "qwen3"])
 def test_so_they_do_with_adapters_4_bits_and_recomputed_activations(
-    kind: str,
-    changes: dict[str, object],
-    tmp_path: Path,
-    model_folder: Path,
-) -> None:
+    kind, changes, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, KINDS[kind], model_folder, **changes)
 
     check_passes_are_equal(policy, BATCHES["shared prompts"])
@@ -113,11 +109,8 @@ def test_so_they_do_with_adapters_4_bits_and_recomputed_activations(
 
 @pytest.mark.parametrize("recomputes", [False, True])
 def test_layers_are_computed_again_where_that_is_requested(
-    recomputes: bool,
-    tmp_path: Path,
-    model_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    recomputes, tmp_path, model_folder, monkeypatch
+):
     policy = policy_of(
         tmp_path, KINDS["llama"], model_folder, gradient_checkpointing=recomputes
     )
@@ -167,9 +160,7 @@ def blocks_of(layout: Layout) -> tuple[Block, ...]:
     ),
     st.booleans(),
 )
-def test_each_scored_token_is_predicted_from_what_is_before_it(
-    sequences: list[tuple[str, str]], with_prompts: bool
-) -> None:
+def test_each_scored_token_is_predicted_from_what_is_before_it(sequences, with_prompts):
     texts = [(tuple(map(ord, p)), tuple(map(ord, c))) for p, c in sequences]
     firsts = [1 if with_prompts else len(p) for p, _ in texts]
 
@@ -195,9 +186,7 @@ def test_each_scored_token_is_predicted_from_what_is_before_it(
         max_size=12,
     )
 )
-def test_no_token_is_there_twice_and_no_prompt(
-    sequences: list[tuple[str, str]],
-) -> None:
+def test_no_token_is_there_twice_and_no_prompt(sequences):
     texts = [(tuple(map(ord, p)), tuple(map(ord, c))) for p, c in sequences]
 
     layout = make_layout(texts, [len(p) for p, _ in texts], device=CPU)
@@ -208,7 +197,7 @@ def test_no_token_is_there_twice_and_no_prompt(
     assert sum(block.num_tokens for block in blocks_of(layout)) == count
 
 
-def test_padding_has_no_part_in_a_gradient(policy: Policy) -> None:
+def test_padding_has_no_part_in_a_gradient(policy):
     (micro,) = cut(BATCHES["shared prompts"], policy, max_tokens=1_000)
     layout = micro.layout(torch.float32)
     blocks = blocks_of(layout)
@@ -231,9 +220,7 @@ def test_padding_has_no_part_in_a_gradient(policy: Policy) -> None:
         torch.testing.assert_close(gradient, other[name], rtol=1e-6, atol=1e-7)
 
 
-def test_bfloat16_is_as_near_as_its_numbers_are(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_bfloat16_is_as_near_as_its_numbers_are(tmp_path, model_folder):
     policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype="bfloat16")
     (micro,) = cut(BATCHES["shared prompts"], policy, max_tokens=1_000)
 

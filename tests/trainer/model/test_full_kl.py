@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -13,13 +11,13 @@ from tests.trainer.tiny import write_model
 from trainer.config import LossConfig, ModelConfig
 from trainer.model import logprobs as module
 from trainer.model.logprobs import LogitMap, token_logprobs, token_logprobs_and_kl
-from trainer.model.policy import Policy, load_policy
+from trainer.model.policy import load_policy
 
 TEMPERATURE = 0.7
 
 
 @pytest.fixture(params=["kept", "computed again"])
-def _in_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_chunks(request, monkeypatch) -> None:
     monkeypatch.setattr(module, "_MAX_LOGITS", 33)  # 3 tokens of 11
     monkeypatch.setattr(module, "_MAX_KEPT", 10**6 if request.param == "kept" else 0)
 
@@ -58,9 +56,7 @@ def naive(
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("uses", [(0, 0, 1), (1, 0, 1), (1, 1, 1), (1, 1, 0)])
 @pytest.mark.parametrize("cap", [None, 0.9])
-def test_values_and_gradients_equal_the_naive_ones(
-    *, bias: bool, uses: tuple[int, int, int], cap: float | None
-) -> None:
+def test_values_and_gradients_equal_the_naive_ones(*, bias, uses, cap) -> None:
     torch.manual_seed(3)
     targets = torch.randint(0, 11, (7,))
     start, reference_hidden = torch.randn(2, 7, 5).double()
@@ -138,7 +134,7 @@ def test_logprobs_and_entropies_are_those_without_a_reference() -> None:
     assert torch.equal(entropy, alone[1])
 
 
-def test_it_is_what_k1_estimates() -> None:
+def test_it_is_what_k1_estimates():
     torch.manual_seed(6)
     hidden = torch.randn(1, 5).double()
     policy, reference = linear(1), linear(2)
@@ -163,7 +159,7 @@ def test_it_is_what_k1_estimates() -> None:
     assert kl.item() == pytest.approx(expected.item())
 
 
-def test_a_model_has_no_distance_to_itself_and_no_pull(policy: Policy) -> None:
+def test_a_model_has_no_distance_to_itself_and_no_pull(policy):
     (micro,) = cut(make_batch(5), policy, max_tokens=10_000)
 
     _, _, kl = policy.logprobs_and_kl(micro, policy, temperature=TEMPERATURE)
@@ -174,9 +170,7 @@ def test_a_model_has_no_distance_to_itself_and_no_pull(policy: Policy) -> None:
     assert max(gradient.abs().max().item() for gradient in gradients) < 1e-6
 
 
-def test_tokens_of_a_micro_batch_get_the_divergence_of_whole_logits(
-    policy: Policy, tmp_path: Path
-) -> None:
+def test_tokens_of_a_micro_batch_get_the_divergence_of_whole_logits(policy, tmp_path):
     other = load_policy(
         ModelConfig(path=str(write_model(tmp_path / "other", seed=7)), device="cpu")
     )
@@ -206,7 +200,7 @@ def test_tokens_of_a_micro_batch_get_the_divergence_of_whole_logits(
             assert not kl[row, size:].any()
 
 
-def test_an_impossible_token_leaves_the_divergence_finite() -> None:
+def test_an_impossible_token_leaves_the_divergence_finite():
     head, reference = (torch.nn.Linear(1, 3, bias=False) for _ in range(2))
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[0.0], [0.0], [-1e30]]))
@@ -229,7 +223,7 @@ def test_an_impossible_token_leaves_the_divergence_finite() -> None:
     assert hidden.grad.isfinite().all()
 
 
-def test_vocabularies_of_different_size_are_refused() -> None:
+def test_vocabularies_of_different_size_are_refused():
     with pytest.raises(ValueError, match=r"11 tokens.* 12"):
         token_logprobs_and_kl(
             torch.zeros(1, 5).double(),
@@ -241,7 +235,7 @@ def test_vocabularies_of_different_size_are_refused() -> None:
         )
 
 
-def test_the_loss_takes_the_full_kl_as_it_is() -> None:
+def test_the_loss_takes_the_full_kl_as_it_is():
     zeros, mask = torch.zeros(2, 2), torch.tensor([[1, 1], [1, 0]])
     kl = torch.tensor([[0.5, 2.0], [0.1, 9.0]], requires_grad=True)
 
@@ -262,7 +256,7 @@ def test_the_loss_takes_the_full_kl_as_it_is() -> None:
     assert metrics["kl/max"] == pytest.approx(2.0)
 
 
-def test_a_clamp_bounds_the_full_kl() -> None:
+def test_a_clamp_bounds_the_full_kl():
     loss, _ = policy_loss(
         torch.zeros(1, 2),
         torch.zeros(1, 2),
@@ -275,7 +269,7 @@ def test_a_clamp_bounds_the_full_kl() -> None:
     assert loss.item() == pytest.approx(0.75)
 
 
-def test_a_missing_full_kl_is_refused() -> None:
+def test_a_missing_full_kl_is_refused():
     with pytest.raises(ValueError, match="got none"):
         policy_loss(
             torch.zeros(1, 2),

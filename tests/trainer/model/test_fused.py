@@ -28,14 +28,12 @@ CASES: list[tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = [
 
 
 @pytest.mark.parametrize(("function", "inputs"), CASES)
-def test_gradients_are_those_of_differences(
-    function: Callable[..., torch.Tensor], inputs: list[torch.Tensor]
-) -> None:
+def test_gradients_are_those_of_differences(function, inputs):
     assert torch.autograd.gradcheck(function, inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_norm_equals_that_of_transformers(dtype: torch.dtype) -> None:
+def test_a_norm_equals_that_of_transformers(dtype):
     norm = LlamaRMSNorm(16, eps=1e-5).to(dtype)
     inputs, weight = drawn(9, 16, dtype=dtype), drawn(16, dtype=dtype)
     norm.weight.data = weight.detach().clone()
@@ -55,14 +53,14 @@ def test_a_norm_equals_that_of_transformers(dtype: torch.dtype) -> None:
     )
 
 
-def test_a_rotation_equals_that_of_transformers() -> None:
+def test_a_rotation_equals_that_of_transformers():
     inputs = drawn(5, 3, 8).detach()
     expected, _ = apply_rotary_pos_emb(inputs, inputs, COS[:, 0], SIN[:, 0])
 
     torch.testing.assert_close(rotate(inputs, COS, signed(SIN)), expected)
 
 
-def test_a_gate_is_silu_times_what_it_lets_through() -> None:
+def test_a_gate_is_silu_times_what_it_lets_through():
     gate, up = drawn(4, 6), drawn(4, 6)
 
     assert torch.equal(swiglu(gate, up), functional.silu(gate) * up)

@@ -37,7 +37,7 @@ ALL_TOKENS = {"token_groups": 64, "tokens_every_steps": 1}
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def often(monkeypatch) -> None:
     """A quarter of the tokens of each step, so that tiny batches have a sample."""
     monkeypatch.setattr(kl_sample, "_ONE_IN", 4)
     monkeypatch.setattr(kl_sample, "_FEWEST", 1)
@@ -98,9 +98,7 @@ def kl_of_completions(
         ({"prompts": 4, "group": 5, "prompt_tokens": 200, "new_tokens": 40}, 8, 1),
     ],
 )
-def test_the_reference_passes_one_in_fifty_of_the_tokens(
-    sizes: dict[str, int], every: int, count: int, policy: Policy
-) -> None:
+def test_the_reference_passes_one_in_fifty_of_the_tokens(sizes, every, count, policy):
     batch, sample = batch_of(**sizes), sampler(policy)
 
     found = [sample.places(batch, step=step) for step in range(1, 65)]
@@ -119,9 +117,7 @@ def test_the_reference_passes_one_in_fifty_of_the_tokens(
     assert len({tuple(places) for places in found if places}) > 1
 
 
-def test_a_reference_that_is_loaded_each_time_is_asked_less_often(
-    policy: Policy,
-) -> None:
+def test_a_reference_that_is_loaded_each_time_is_asked_less_often(policy):
     sizes = {"prompts": 32, "group": 8, "prompt_tokens": 10, "new_tokens": 40}
     batch, sample = batch_of(**sizes), sampler(policy, every=16)
 
@@ -131,7 +127,7 @@ def test_a_reference_that_is_loaded_each_time_is_asked_less_often(
     assert counts[0] == 67  # 16 times 4.2
 
 
-def test_tokens_outside_the_loss_are_not_sampled(policy: Policy, often: None) -> None:
+def test_tokens_outside_the_loss_are_not_sampled(policy, often):
     batch = make_batch(12)
     loss = RunConfig.model_fields["loss"].default.model_copy(
         update={"mask_truncated": True}
@@ -159,8 +155,8 @@ def test_tokens_outside_the_loss_are_not_sampled(policy: Policy, often: None) ->
 
 @pytest.mark.parametrize("max_tokens", [1_000, 30])
 def test_chosen_completions_get_the_log_probs_that_all_would_get(
-    max_tokens: int, policy: Policy, often: None
-) -> None:
+    max_tokens, policy, often
+):
     sample = sampler(policy)
     minibatches = [
         Minibatch(part, max_tokens=max_tokens, device=policy.device, is_packed=True)
@@ -197,12 +193,8 @@ def test_chosen_completions_get_the_log_probs_that_all_would_get(
     ids=["plain", "lora", "sampled-log-probs", "minibatches-and-passes"],
 )
 def test_the_sample_has_the_kl_that_a_reference_measures(
-    parts: dict[str, Any],
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    often: None,
-) -> None:
+    parts, model_folder, rows_path, tmp_path, often
+):
     parts = parts | {"logging": ALL_TOKENS}
     k3 = {"loss": parts.get("loss", {}) | {"kl_estimator": "k3"}}
     whole = parts | k3 | {"reference": {"kind": "frozen"}}
@@ -230,12 +222,8 @@ def test_the_sample_has_the_kl_that_a_reference_measures(
     ids=["plain", "lora", "small-micro-batches"],
 )
 def test_a_measured_run_trains_as_one_that_is_not(
-    parts: dict[str, Any],
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    often: None,
-) -> None:
+    parts, model_folder, rows_path, tmp_path, often
+):
     def weights(kind: str) -> dict[str, bytes]:
         run(tmp_path / kind, model_folder, rows_path, reference={"kind": kind}, **parts)
         folder = tmp_path / kind / "out" / "checkpoints" / "step-000004-attempt-1"
@@ -249,9 +237,7 @@ def test_a_measured_run_trains_as_one_that_is_not(
     assert measured
 
 
-def test_a_resumed_run_measures_the_same(
-    model_folder: Path, rows_path: Path, tmp_path: Path, often: None
-) -> None:
+def test_a_resumed_run_measures_the_same(model_folder, rows_path, tmp_path, often):
     run(tmp_path, model_folder, rows_path, logging=ALL_TOKENS)
     checkpoint = tmp_path / "out" / "checkpoints" / "step-000002-attempt-1"
 
@@ -267,9 +253,7 @@ def test_a_resumed_run_measures_the_same(
 
 
 @pytest.mark.slow
-def test_two_processes_measure_as_one_does(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_two_processes_measure_as_one_does(model_folder, rows_path, tmp_path):
     tree = config_tree(
         model_folder,
         rows_path,
@@ -294,12 +278,8 @@ def test_two_processes_measure_as_one_does(
 
 
 def test_without_memory_for_it_the_run_continues_without_it(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    often: None,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch, often
+):
     def fail(*args: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
 
@@ -315,9 +295,7 @@ def test_without_memory_for_it_the_run_continues_without_it(
     assert not any("kl/mean" in metrics for metrics in metrics_of(events))
 
 
-def test_a_pass_that_does_not_fit_is_cut(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch, often: None
-) -> None:
+def test_a_pass_that_does_not_fit_is_cut(policy, monkeypatch, often):
     sizes: list[int] = []
     forward = Policy.hidden
 
@@ -368,12 +346,8 @@ def test_a_pass_that_does_not_fit_is_cut(
     ],
 )
 def test_it_is_for_completions_of_a_policy_without_a_reference(
-    parts: dict[str, Any],
-    expected: bool,
-    model_folder: Path,
-    rows_path: Path,
-    policy: Policy,
-) -> None:
+    parts, expected, model_folder, rows_path, policy
+):
     tree = config_tree(model_folder, rows_path, **parts)
     config = RunConfig.model_validate(tree)
 
@@ -381,9 +355,7 @@ def test_it_is_for_completions_of_a_policy_without_a_reference(
     assert (make_kl_sample(config, policy) is not None) is expected
 
 
-def test_adapters_need_no_copy_in_any_phase(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_adapters_need_no_copy_in_any_phase(model_folder, rows_path):
 
     tree = config_tree(model_folder, rows_path, model={"lora_rank": 4})
     config = RunConfig.model_validate(tree)
@@ -397,8 +369,8 @@ def test_adapters_need_no_copy_in_any_phase(
 
 
 def test_a_parked_reference_answers_as_a_frozen_one(
-    model_folder: Path, rows_path: Path, policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, policy, monkeypatch
+):
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
     parked = ParkedReference(load_start(config, policy), home=torch.device("cpu"))
     moved: list[torch.device] = []

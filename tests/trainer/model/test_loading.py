@@ -13,14 +13,12 @@ LOOKS = "import gc\nLOOKED = gc.isenabled()\n"
 
 
 @pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def modules(tmp_path, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
-def test_garbage_is_not_looked_for_meanwhile_and_is_again_afterwards(
-    modules: Path,
-) -> None:
+def test_garbage_is_not_looked_for_meanwhile_and_is_again_afterwards(modules):
     (modules / "loaded_so.py").write_text(LOOKS)
 
     module = load_module("loaded_so")
@@ -29,7 +27,7 @@ def test_garbage_is_not_looked_for_meanwhile_and_is_again_afterwards(
     assert gc.isenabled()
 
 
-def test_it_is_looked_for_again_after_a_module_that_fails(modules: Path) -> None:
+def test_it_is_looked_for_again_after_a_module_that_fails(modules):
     (modules / "fails_so.py").write_text("raise RuntimeError('as it is loaded')\n")
 
     with pytest.raises(RuntimeError, match="loaded"):
@@ -38,7 +36,7 @@ def test_it_is_looked_for_again_after_a_module_that_fails(modules: Path) -> None
     assert gc.isenabled()
 
 
-def test_loading_a_loaded_module_freezes_nothing(modules: Path) -> None:
+def test_loading_a_loaded_module_freezes_nothing(modules):
     (modules / "loaded_once.py").write_text(LOOKS)
     load_module("loaded_once")
     before = gc.get_freeze_count()
@@ -50,7 +48,7 @@ def test_loading_a_loaded_module_freezes_nothing(modules: Path) -> None:
     assert gc.get_freeze_count() <= before
 
 
-def test_a_trainer_sets_aside_what_it_loads() -> None:
+def test_a_trainer_sets_aside_what_it_loads():
     message = (
         "import trainer.host as l; l.load_module('trainer.parallel.launch'); import gc"
     )

@@ -16,7 +16,6 @@ from trainer.model import logprobs as module
 from trainer.model.loading import prepare_device
 from trainer.model.logprobs import LogitMap, token_logprobs
 from trainer.model.optimizer import Optimizer
-from trainer.model.policy import Policy
 
 
 def plain(
@@ -35,7 +34,7 @@ def plain(
 
 
 @pytest.fixture(params=["kept", "computed again", "fused"])
-def _in_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_chunks(request, monkeypatch) -> None:
     if request.param == "fused":  # as on a GPU, but for its compiler
         monkeypatch.setattr(module, "_is_fused", lambda *_: True)
         monkeypatch.setattr(module, "_compiled", lambda work: work)
@@ -48,7 +47,7 @@ def _in_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("uses_entropy", [False, True])
 @pytest.mark.parametrize("cap", [None, 0.8])
 def test_values_and_gradients_equal_the_plain_ones(
-    *, with_bias: bool, uses_entropy: bool, cap: float | None
+    *, with_bias, uses_entropy, cap
 ) -> None:
     logit_map = LogitMap(1.3, cap)
     torch.manual_seed(0)
@@ -79,7 +78,7 @@ def test_values_and_gradients_equal_the_plain_ones(
 
 
 @pytest.mark.parametrize("vocabulary", [1_024, 16_384, 16_385, 32_768, 262_144])
-def test_the_way_depends_on_the_vocabulary_not_on_the_tokens(vocabulary: int) -> None:
+def test_the_way_depends_on_the_vocabulary_not_on_the_tokens(vocabulary):
     """Else the memory of two small passes says nothing of a large one."""
     weight = torch.empty(vocabulary, 1, device="meta")
     ways = set()
@@ -90,9 +89,7 @@ def test_the_way_depends_on_the_vocabulary_not_on_the_tokens(vocabulary: int) ->
     assert ways == {vocabulary > 16_384}
 
 
-def test_without_a_compiler_logprobs_are_computed_plainly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_compiler_logprobs_are_computed_plainly(monkeypatch):
     asked: list[int] = []
 
     def compile_(_work: object, **_: object) -> object:
@@ -113,7 +110,7 @@ def test_without_a_compiler_logprobs_are_computed_plainly(
     assert asked == [13, 7]
 
 
-def test_an_impossible_token_leaves_the_entropy_finite() -> None:
+def test_an_impossible_token_leaves_the_entropy_finite():
     head = torch.nn.Linear(1, 3, bias=False)
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[0.0], [0.0], [-1e30]]))
@@ -125,7 +122,7 @@ def test_an_impossible_token_leaves_the_entropy_finite() -> None:
     assert entropy.item() == pytest.approx(0.6931, abs=1e-4)
 
 
-def test_no_tokens_give_no_logprobs() -> None:
+def test_no_tokens_give_no_logprobs():
     logprob, entropy = token_logprobs(
         torch.zeros(0, 4),
         torch.nn.Linear(4, 9),
@@ -140,9 +137,7 @@ def test_no_tokens_give_no_logprobs() -> None:
     ("device", "tf32", "expected"),
     [("cuda", True, "high"), ("cuda", False, "highest"), ("cpu", True, "highest")],
 )
-def test_float32_products_are_tf32_on_a_gpu_unless_turned_off(
-    device: str, tf32: bool, expected: str
-) -> None:
+def test_float32_products_are_tf32_on_a_gpu_unless_turned_off(device, tf32, expected):
     before = torch.get_float32_matmul_precision()
     has_cudnn = torch.backends.cuda.cudnn_sdp_enabled()
     try:
@@ -163,9 +158,7 @@ def config_of(model: Path, rows: Path, **rollout: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def test_it_is_the_sampling_temperature_unless_it_is_set(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_it_is_the_sampling_temperature_unless_it_is_set(model_folder, rows_path):
     own = config_of(model_folder, rows_path, temperature=0.9)
     other = config_of(model_folder, rows_path, temperature=0.9, logprob_temperature=1.0)
 
@@ -175,11 +168,8 @@ def test_it_is_the_sampling_temperature_unless_it_is_set(
 
 @pytest.mark.parametrize("logprob_temperature", [None, 0.5, 2.0])
 def test_the_loss_is_of_log_probs_at_that_temperature(
-    policy: Policy,
-    model_folder: Path,
-    rows_path: Path,
-    logprob_temperature: float | None,
-) -> None:
+    policy, model_folder, rows_path, logprob_temperature
+):
     config = config_of(
         model_folder,
         rows_path,

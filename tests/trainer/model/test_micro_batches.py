@@ -107,8 +107,8 @@ SPLITS = [
 
 @pytest.mark.parametrize(("surrogate", "aggregation", "masks"), SPLITS)
 def test_the_gradient_does_not_depend_on_the_split(
-    policy: Policy, surrogate: str, aggregation: Any, masks: str
-) -> None:
+    policy, surrogate, aggregation, masks
+):
     policy.model.double()
     config = LossConfig(
         aggregation=aggregation,
@@ -134,7 +134,7 @@ def test_the_gradient_does_not_depend_on_the_split(
     assert torch.allclose(shared, whole, rtol=1e-9, atol=1e-12)
 
 
-def test_masks_change_the_gradient(policy: Policy) -> None:
+def test_masks_change_the_gradient(policy):
     found = []
     for options in MASKS.values():
         config = LossConfig(**options)
@@ -145,7 +145,7 @@ def test_masks_change_the_gradient(policy: Policy) -> None:
         assert (one - other).norm() > 1e-2 * one.norm()
 
 
-def test_a_masked_token_has_no_gradient(policy: Policy) -> None:
+def test_a_masked_token_has_no_gradient(policy):
     config = LossConfig(
         mask_truncated=True, mask_end_token=True, kl_coef=0.1, entropy_coef=0.01
     )
@@ -172,7 +172,7 @@ def test_a_masked_token_has_no_gradient(policy: Policy) -> None:
     assert 0 < micro.mask.sum() < micro.completion_mask.sum()
 
 
-def test_logprobs_equal_those_of_each_sequence_alone(policy: Policy) -> None:
+def test_logprobs_equal_those_of_each_sequence_alone(policy):
     batch = make_batch(9)
     for micro in cut(batch, policy, max_tokens=60):
         found, _ = policy.logprobs(micro, temperature=1.0)
@@ -192,7 +192,7 @@ def test_logprobs_equal_those_of_each_sequence_alone(policy: Policy) -> None:
             assert not found[row, len(expected) :].any()
 
 
-def test_parts_stay_within_the_token_budget() -> None:
+def test_parts_stay_within_the_token_budget():
     lengths = [3, 50, 7, 7, 12, 30, 1, 2]
 
     parts = split_by_length(lengths, max_tokens=40)
@@ -211,9 +211,7 @@ def test_parts_stay_within_the_token_budget() -> None:
     ),
     st.integers(1, 80),
 )
-def test_completions_of_a_prompt_stay_together_where_they_can(
-    sequences: list[tuple[str, int]], max_tokens: int
-) -> None:
+def test_completions_of_a_prompt_stay_together_where_they_can(sequences, max_tokens):
     samples = [
         TrainingSample(
             prompt_ids=tuple(prompt.encode()),
@@ -243,7 +241,7 @@ def test_completions_of_a_prompt_stay_together_where_they_can(
             assert sum(any(k in part for k in own) for part in parts) == 1
 
 
-def test_advantages_follow_their_completion(policy: Policy) -> None:
+def test_advantages_follow_their_completion(policy):
     batch = make_batch(6)
 
     for micro in cut(batch, policy, max_tokens=40):
@@ -252,7 +250,7 @@ def test_advantages_follow_their_completion(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
-def test_covered_places_are_those_of_the_mask(masks: dict[str, Any]) -> None:
+def test_covered_places_are_those_of_the_mask(masks):
     samples = make_batch(9).samples
     ends = ("length", "stop", "stop")
     batch = Batch(

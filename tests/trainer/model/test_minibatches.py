@@ -42,7 +42,7 @@ def read(minibatch: Minibatch, name: str) -> dict[int, list[float]]:
     return found
 
 
-def test_log_probs_follow_their_completions_into_another_cut() -> None:
+def test_log_probs_follow_their_completions_into_another_cut():
     minibatch = cut(make_batch(9), 200)
     label(minibatch)
     before = read(minibatch, "reference_logprobs")
@@ -53,7 +53,7 @@ def test_log_probs_follow_their_completions_into_another_cut() -> None:
     assert read(minibatch, "reference_logprobs") == before
 
 
-def test_log_probs_that_only_some_parts_have_are_computed_again() -> None:
+def test_log_probs_that_only_some_parts_have_are_computed_again():
     minibatch = cut(make_batch(9), 40)
     label(minibatch)
     minibatch.micro_batches[-1].reference_logprobs = None
@@ -63,7 +63,7 @@ def test_log_probs_that_only_some_parts_have_are_computed_again() -> None:
     assert all(m.reference_logprobs is None for m in minibatch.micro_batches)
 
 
-def test_advantages_stay_set() -> None:
+def test_advantages_stay_set():
     batch = make_batch(6)
     minibatch = cut(batch, 200)
     minibatch.set_advantages(np.arange(6.0))
@@ -74,7 +74,7 @@ def test_advantages_stay_set() -> None:
         assert micro.advantages.tolist() == micro.members
 
 
-def test_sums_leave_padding_and_keep_the_batchs_order() -> None:
+def test_sums_leave_padding_and_keep_the_batchs_order():
     batch = make_batch(5)
     minibatch = cut(batch, 40)
     ones = [torch.ones_like(micro.mask) for micro in minibatch.micro_batches]
@@ -99,7 +99,7 @@ class Memory:
         return sizes
 
 
-def test_work_is_halved_until_it_fits() -> None:
+def test_work_is_halved_until_it_fits():
     reported: list[tuple[int, str]] = []
     budget = MemoryBudget(120, on_halved=lambda *what: reported.append(what))
     memory = Memory(room=40)
@@ -112,7 +112,7 @@ def test_work_is_halved_until_it_fits() -> None:
     assert budget.tokens == 30
 
 
-def test_a_budget_far_above_the_batch_is_halved_until_it_matters() -> None:
+def test_a_budget_far_above_the_batch_is_halved_until_it_matters():
     reported: list[int] = []
     budget = MemoryBudget(8192, on_halved=lambda tokens, _: reported.append(tokens))
     memory = Memory(room=100)
@@ -122,7 +122,7 @@ def test_a_budget_far_above_the_batch_is_halved_until_it_matters() -> None:
     assert len(memory.seen) == len(reported) + 1 <= 3
 
 
-def test_completions_that_are_alone_cannot_be_cut() -> None:
+def test_completions_that_are_alone_cannot_be_cut():
     budget = MemoryBudget(16, on_halved=lambda *_: None)
     memory = Memory(room=1)
 
@@ -131,7 +131,7 @@ def test_completions_that_are_alone_cannot_be_cut() -> None:
     assert len(memory.seen) == 1
 
 
-def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
+def test_other_errors_are_not_taken_for_a_lack_of_memory():
     def fail(_: object) -> None:
         raise RuntimeError("shapes do not match")
 
@@ -141,7 +141,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory() -> None:
         budget.run(cut(make_batch(4), 100), fail)
 
 
-def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
+def test_a_batch_cut_before_memory_ran_out_is_cut_again():
     budget = MemoryBudget(120, on_halved=lambda *_: None)
     second = cut(make_batch(9, seed=1), 120)
     budget.run(cut(make_batch(9), 120), Memory(room=40))
@@ -152,7 +152,7 @@ def test_a_batch_cut_before_memory_ran_out_is_cut_again() -> None:
     assert memory.seen == [max(memory.seen)]
 
 
-def test_fitting_tokens_carry_over_to_phases_and_attempts() -> None:
+def test_fitting_tokens_carry_over_to_phases_and_attempts():
     budget = MemoryBudget(120, on_halved=lambda *_: None)
     budget.run(cut(make_batch(9), 120), Memory(room=40))
     resumed = MemoryBudget(120, on_halved=lambda *_: None)

@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, model_folder: Path) -> Path:
+def folder(tmp_path, model_folder) -> Path:
     return shutil.copytree(model_folder, tmp_path / "model")
 
 
@@ -51,14 +51,12 @@ def load(folder: Path) -> Policy:
     return load_policy(ModelConfig(path=str(folder), device="cpu"))
 
 
-def test_a_model_that_lacks_a_tensor_is_refused(folder: Path) -> None:
+def test_a_model_that_lacks_a_tensor_is_refused(folder):
     with pytest.raises(ValueError, match=UP):
         load(change(folder, lambda tensors: tensors.pop(UP)))
 
 
-def test_a_tied_head_is_not_missing_and_an_unused_tensor_is_a_warning(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tied_head_is_not_missing_and_an_unused_tensor_is_a_warning(folder, capsys):
     extra = {"model.extra.weight": torch.zeros(2)}
 
     load(change(folder, lambda tensors: tensors.update(extra)))
@@ -70,9 +68,7 @@ def test_a_tied_head_is_not_missing_and_an_unused_tensor_is_a_warning(
     ("lost", "expected"),
     [("model.layers.0.mlp.up_proj.weight", "lacks 1 tensor"), ("score.weight", "head")],
 )
-def test_a_reward_model_that_lacks_a_tensor_is_refused(
-    lost: str, expected: str, tmp_path: Path
-) -> None:
+def test_a_reward_model_that_lacks_a_tensor_is_refused(lost, expected, tmp_path):
     config = LlamaConfig(**SIZES, num_labels=1)
     LlamaForSequenceClassification(config).save_pretrained(tmp_path)
     change(tmp_path, lambda tensors: tensors.pop(lost))
@@ -84,7 +80,7 @@ def test_a_reward_model_that_lacks_a_tensor_is_refused(
     assert expected in str(error.value)
 
 
-def test_the_folder_of_an_adapter_names_its_base(tmp_path: Path) -> None:
+def test_the_folder_of_an_adapter_names_its_base(tmp_path):
     (tmp_path / "adapter_config.json").write_text(
         json.dumps({"base_model_name_or_path": "org/base"})
     )
@@ -94,8 +90,8 @@ def test_the_folder_of_an_adapter_names_its_base(tmp_path: Path) -> None:
 
 
 def test_an_adapters_settings_are_read_inside_the_folder_and_to_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     adapter, elsewhere = tmp_path / "adapter", tmp_path / "settings.json"
     adapter.mkdir()
     elsewhere.write_text(json.dumps({"base_model_name_or_path": "org/base"}))
@@ -111,9 +107,7 @@ def test_an_adapters_settings_are_read_inside_the_folder_and_to_a_limit(
         check_source(str(adapter), revision=None)
 
 
-def test_an_index_in_any_folder_is_read_to_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_in_any_folder_is_read_to_a_limit(tmp_path, monkeypatch):
     (tmp_path / "onnx").mkdir()
     index = tmp_path / "onnx" / "model.safetensors.index.json"
     index.write_text('{"weight_map": {}}')
@@ -124,14 +118,14 @@ def test_an_index_in_any_folder_is_read_to_a_limit(
         hub.check_files(tmp_path)
 
 
-def test_a_model_of_pictures_alone_is_refused_by_its_kind(folder: Path) -> None:
+def test_a_model_of_pictures_alone_is_refused_by_its_kind(folder):
     Qwen3VLConfig().save_pretrained(folder)
 
     with pytest.raises(ValueError, match="qwen3_vl"):
         load(folder)
 
 
-def test_a_token_without_an_embedding_is_named_with_both_sizes(policy: Policy) -> None:
+def test_a_token_without_an_embedding_is_named_with_both_sizes(policy):
     tokenizer, size = policy.tokenizer, policy.num_embeddings
     tokenizer.add_tokens(["<new>"])
     renderer = PromptRenderer(
@@ -150,7 +144,7 @@ def test_a_token_without_an_embedding_is_named_with_both_sizes(policy: Policy) -
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+def gpu(monkeypatch) -> Callable[[int, int], None]:
     def install(major: int, minor: int) -> None:
         gpu = SimpleNamespace(name="GPU", major=major, minor=minor)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -166,18 +160,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     ("major", "minor", "expected"),
     [(7, 5, torch.float32), (8, 0, torch.bfloat16), (12, 0, torch.bfloat16)],
 )
-def test_auto_takes_bfloat16_only_where_the_gpu_has_it(
-    gpu: Callable[[int, int], None], major: int, minor: int, expected: torch.dtype
-) -> None:
+def test_auto_takes_bfloat16_only_where_the_gpu_has_it(gpu, major, minor, expected):
     gpu(major, minor)
     config = ModelConfig(path="-")
 
     assert loading.pick_dtype(config, loading.pick_device(config)) == expected
 
 
-def test_a_gpu_that_torch_has_no_kernels_for_is_refused(
-    gpu: Callable[[int, int], None],
-) -> None:
+def test_a_gpu_that_torch_has_no_kernels_for_is_refused(gpu):
     gpu(7, 0)
 
     with pytest.raises(ValueError, match=r"7\.0.* 7\.5"):
@@ -185,9 +175,7 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_refused(
     assert loading.pick_device(ModelConfig(path="-", device="cpu")) == CPU
 
 
-def test_weights_are_read_straight_to_a_gpu(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_read_straight_to_a_gpu(folder, monkeypatch):
     places: list[object] = []
     monkeypatch.setattr(loading, "pick_device", lambda _: torch.device("cuda", 1))
     monkeypatch.setattr(loading, "prepare_device", lambda *_, **__: None)
@@ -202,8 +190,8 @@ def test_weights_are_read_straight_to_a_gpu(
 
 
 def test_a_run_that_no_gpu_holds_is_refused_before_loading(
-    folder: Path, rows_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, rows_path, monkeypatch
+):
     """13,000 parameters in bfloat16 with float32 masters and moments: 0.2 MB."""
     monkeypatch.setattr(setup, "pick_device", lambda _: torch.device("cuda"))
     tree = config_tree(folder, rows_path, loss={"kl_coef": 0.0})
@@ -227,9 +215,7 @@ def test_a_run_that_no_gpu_holds_is_refused_before_loading(
         ({"PYTORCH_ALLOC_CONF": "backend:native"}, "None"),
     ],
 )
-def test_gpu_memory_grows_in_segments_unless_the_user_chose(
-    own: dict[str, str], expected: str
-) -> None:
+def test_gpu_memory_grows_in_segments_unless_the_user_chose(own, expected):
     code = "import os; from trainer.host import settle_in; settle_in(); "
     code += "print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))"
     unset = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,16 +25,16 @@ def rates(**options: Any) -> list[float]:
     return [learning_rate(step, config) for step in range(1, 11)]
 
 
-def test_the_rate_is_constant_by_default() -> None:
+def test_the_rate_is_constant_by_default():
     assert rates() == [1.0] * 10
 
 
-def test_warm_up_rises_to_the_peak_just_after_it() -> None:
+def test_warm_up_rises_to_the_peak_just_after_it():
     assert rates(warmup_steps=3)[:5] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_schedule_ends_at_its_final_share(schedule: Any) -> None:
+def test_a_schedule_ends_at_its_final_share(schedule):
     found = rates(schedule=schedule, warmup_steps=1, final_lr_fraction=0.1)
 
     assert found[1] == 1.0
@@ -43,7 +42,7 @@ def test_a_schedule_ends_at_its_final_share(schedule: Any) -> None:
     assert found[1:] == sorted(found[1:], reverse=True)
 
 
-def test_halfway_linear_and_cosine_agree() -> None:
+def test_halfway_linear_and_cosine_agree():
     config = {"learning_rate": 1.0, "num_steps": 11}
 
     for schedule in ("linear", "cosine"):
@@ -81,7 +80,7 @@ def weights(policy: Policy) -> torch.Tensor:
     return torch.cat([p.detach().float().flatten() for p in parameters])
 
 
-def test_an_update_lowers_the_loss(policy: Policy) -> None:
+def test_an_update_lowers_the_loss(policy):
     config = run_config()
     optimizer = Optimizer(policy, config.optim)
     batch = make_batch(6)
@@ -102,9 +101,7 @@ def test_an_update_lowers_the_loss(policy: Policy) -> None:
     assert losses == sorted(losses, reverse=True)
 
 
-def test_the_norm_before_clipping_is_reported(
-    policy: Policy, model_folder: Path
-) -> None:
+def test_the_norm_before_clipping_is_reported(policy, model_folder):
     other = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
     free, clipped = run_config(max_grad_norm=None), run_config(max_grad_norm=1e-3)
 
@@ -114,7 +111,7 @@ def test_the_norm_before_clipping_is_reported(
     assert first.grad_norm == second.grad_norm > 1e-3
 
 
-def test_the_gradients_norm_is_cut_to_its_limit(policy: Policy) -> None:
+def test_the_gradients_norm_is_cut_to_its_limit(policy):
     config = run_config(max_grad_norm=1e-3)
     applied: list[float] = []
 
@@ -133,7 +130,7 @@ def test_the_gradients_norm_is_cut_to_its_limit(policy: Policy) -> None:
     assert applied == pytest.approx([1e-3], rel=1e-2)
 
 
-def test_a_gradient_that_is_infinite_leaves_the_weights(policy: Policy) -> None:
+def test_a_gradient_that_is_infinite_leaves_the_weights(policy):
     config = run_config()
     optimizer = Optimizer(policy, config.optim)
     before = weights(policy)
@@ -149,7 +146,7 @@ def test_a_gradient_that_is_infinite_leaves_the_weights(policy: Policy) -> None:
     assert not one_update(policy, config, optimizer).is_skipped
 
 
-def test_a_loss_of_nan_leaves_the_weights(policy: Policy) -> None:
+def test_a_loss_of_nan_leaves_the_weights(policy):
     config = run_config()
     optimizer = Optimizer(policy, config.optim)
     before = weights(policy)
@@ -171,7 +168,7 @@ def test_a_loss_of_nan_leaves_the_weights(policy: Policy) -> None:
     assert not one_update(policy, config, optimizer).is_skipped
 
 
-def test_bfloat16_weights_follow_a_float32_master(model_folder: Path) -> None:
+def test_bfloat16_weights_follow_a_float32_master(model_folder):
     model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
     policy, config = load_policy(model), run_config()
     optimizer = Optimizer(policy, config.optim)
@@ -185,7 +182,7 @@ def test_bfloat16_weights_follow_a_float32_master(model_folder: Path) -> None:
     assert moved.max() > 4e-4
 
 
-def test_a_restored_optimizer_continues_alike(model_folder: Path) -> None:
+def test_a_restored_optimizer_continues_alike(model_folder):
     for dtype in ("float32", "bfloat16"):
         model = ModelConfig(path=str(model_folder), device="cpu", dtype=dtype)
         policy, config = load_policy(model), run_config()
@@ -202,9 +199,7 @@ def test_a_restored_optimizer_continues_alike(model_folder: Path) -> None:
         assert torch.equal(weights(policy), weights(other))
 
 
-def test_recomputing_activations_changes_nothing(
-    policy: Policy, model_folder: Path
-) -> None:
+def test_recomputing_activations_changes_nothing(policy, model_folder):
     config = run_config()
     lean = load_policy(
         ModelConfig(path=str(model_folder), device="cpu", gradient_checkpointing=True)
@@ -217,7 +212,7 @@ def test_recomputing_activations_changes_nothing(
     assert torch.allclose(weights(lean), weights(policy), atol=1e-5)
 
 
-def test_an_optimizer_that_forgets_continues_like_a_new_one(model_folder: Path) -> None:
+def test_an_optimizer_that_forgets_continues_like_a_new_one(model_folder):
     model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
     policy, config = load_policy(model), run_config()
     optimizer = Optimizer(policy, config.optim)
@@ -236,7 +231,7 @@ def test_an_optimizer_that_forgets_continues_like_a_new_one(model_folder: Path) 
     assert torch.equal(weights(policy), weights(other))
 
 
-def test_eight_bit_moments_follow_those_of_float32(tmp_path: Path) -> None:
+def test_eight_bit_moments_follow_those_of_float32(tmp_path):
     folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
     moved = {}
     for kind in ("adamw", "adamw_8bit"):
@@ -254,7 +249,7 @@ def test_eight_bit_moments_follow_those_of_float32(tmp_path: Path) -> None:
     assert not torch.equal(moved["adamw"], moved["adamw_8bit"])
 
 
-def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
+def test_eight_bit_moments_are_restored_as_they_were(tmp_path):
     folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
     model = ModelConfig(path=str(folder), device="cpu")
     policy, config = load_policy(model), run_config()
@@ -272,9 +267,7 @@ def test_eight_bit_moments_are_restored_as_they_were(tmp_path: Path) -> None:
     assert torch.equal(weights(policy), weights(other))
 
 
-def test_gradients_reach_their_masters_while_the_pass_continues(
-    model_folder: Path,
-) -> None:
+def test_gradients_reach_their_masters_while_the_pass_continues(model_folder):
     model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
     policy, batch = load_policy(model), make_batch(6)
     optimizer = Optimizer(policy, OptimConfig())
@@ -300,9 +293,7 @@ def test_gradients_reach_their_masters_while_the_pass_continues(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_gradients_are_collected_during_a_pass_only(
-    model_folder: Path, fails: bool
-) -> None:
+def test_gradients_are_collected_during_a_pass_only(model_folder, fails):
     """Else another phase's optimizer would take those of this one's weights."""
     model = ModelConfig(path=str(model_folder), device="cpu", dtype="bfloat16")
     policy, batch = load_policy(model), make_batch(6)
@@ -341,9 +332,7 @@ class Waits(TorchDispatchMode):
 
 @pytest.mark.parametrize("correction", [None, "sequence_mask"])
 @pytest.mark.parametrize("kept", [(), (0, 3)])
-def test_an_update_waits_once_for_a_gpu(
-    policy: Policy, kept: tuple[int, ...], correction: Any
-) -> None:
+def test_an_update_waits_once_for_a_gpu(policy, kept, correction):
     tree = run_config().model_dump()
     tree["loss"] |= {"importance_correction": correction, "entropy_coef": 0.1}
     config, batch = RunConfig.model_validate(tree), make_batch(6)

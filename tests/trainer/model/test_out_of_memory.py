@@ -23,7 +23,7 @@ ROOM = 64  # tokens that a pass of the fake GPU holds
 
 
 @pytest.fixture
-def little_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def little_memory(monkeypatch) -> list[int]:
     """Passes with more than ROOM tokens fail; the sizes of all passes."""
     sizes: list[int] = []
     forward = Policy.hidden
@@ -72,12 +72,8 @@ def weights(folder: Path) -> bytes:
     ],
 )
 def test_the_run_ends_as_with_small_micro_batches_from_the_start(
-    optim: dict[str, int],
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    little_memory: list[int],
-) -> None:
+    optim, model_folder, rows_path, tmp_path, little_memory
+):
     run(tmp_path / "small", model_folder, rows_path, tokens=64, **optim)
     assert max(little_memory) <= ROOM
 
@@ -94,11 +90,8 @@ def test_the_run_ends_as_with_small_micro_batches_from_the_start(
 
 
 def test_memory_that_runs_out_in_the_middle_of_a_batch_drops_its_gradients(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     undisturbed = run(tmp_path / "a", model_folder, rows_path, tokens=160)
     forward, calls = Policy.hidden, 0
 
@@ -125,11 +118,8 @@ def test_memory_that_runs_out_in_the_middle_of_a_batch_drops_its_gradients(
 
 
 def test_fitting_tokens_survive_a_resume(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    little_memory: list[int],
-) -> None:
+    model_folder, rows_path, tmp_path, little_memory
+):
     run(tmp_path, model_folder, rows_path, tokens=256)
     little_memory.clear()
 
@@ -149,11 +139,8 @@ def test_fitting_tokens_survive_a_resume(
 
 
 def test_a_completion_too_large_for_the_memory_fails_the_run_with_advice(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     def hidden(self: Policy, micro: MicroBatch) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -169,12 +156,8 @@ def test_a_completion_too_large_for_the_memory_fails_the_run_with_advice(
 
 @pytest.mark.parametrize("source", ["policy", "start"])
 def test_a_run_says_that_it_samples_less_at_once(
-    source: str,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    source, model_folder, rows_path, tmp_path, monkeypatch
+):
     draw = draw_tokens
 
     def drawn(

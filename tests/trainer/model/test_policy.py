@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,9 +53,7 @@ def logprobs(policy: Policy) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", NOISY)
-def test_gradient_checkpointing_changes_no_log_prob(
-    kind: str, tmp_path: Path, model_folder: Path
-) -> None:
+def test_gradient_checkpointing_changes_no_log_prob(kind, tmp_path, model_folder):
     policy = policy_of(tmp_path, NOISY[kind], model_folder)
     expected = logprobs(policy)
     policy.set_checkpointing(on=True)
@@ -72,8 +68,8 @@ def test_gradient_checkpointing_changes_no_log_prob(
 
 
 def test_a_model_that_checkpointing_changes_is_refused(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, model_folder, monkeypatch
+):
     forward = GraniteDecoderLayer.forward
 
     def noisy(self: Any, *args: Any, **options: Any) -> torch.Tensor:
@@ -96,8 +92,8 @@ def test_a_model_that_checkpointing_changes_is_refused(
     ids=["bloom", "falcon"],
 )
 def test_a_dropout_module_by_the_name_of_a_setting_stays_a_module(
-    make: Callable[[], PreTrainedConfig], tmp_path: Path, model_folder: Path
-) -> None:
+    make, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, make(), model_folder)
     policy.model.train()
 
@@ -114,8 +110,8 @@ BOUNDED: dict[str, PreTrainedConfig] = {
 
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_log_probs_are_those_of_logits_that_the_model_bounds(
-    kind: str, tmp_path: Path, model_folder: Path
-) -> None:
+    kind, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, BOUNDED[kind], model_folder)
     policy.head.weight.data *= 6  # so that the bound shows
     [micro] = cut(make_batch(6), policy, max_tokens=1_000)
@@ -139,8 +135,8 @@ def test_log_probs_are_those_of_logits_that_the_model_bounds(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_that_bounds_its_logits_by_an_unknown_setting_is_refused(
-    dtype: str, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    dtype, tmp_path, model_folder, monkeypatch
+):
     monkeypatch.setattr(module, "_CAPS", ())
 
     with pytest.raises(ValueError, match="Gemma2ForCausalLM"):
@@ -156,11 +152,8 @@ def test_a_model_that_bounds_its_logits_by_an_unknown_setting_is_refused(
     ],
 )
 def test_only_a_format_that_does_not_compute_is_refused_as_such(
-    failure: RuntimeError,
-    expected: type[Exception],
-    model_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    failure, expected, model_folder, monkeypatch
+):
     def fail(_policy: Policy) -> None:
         raise failure
 
@@ -176,9 +169,7 @@ def config_of(kind: str, **settings: Any) -> PreTrainedConfig:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_model_with_a_layer_before_its_head_is_refused(
-    dtype: str, tmp_path: Path, model_folder: Path
-) -> None:
+def test_a_model_with_a_layer_before_its_head_is_refused(dtype, tmp_path, model_folder):
     config = config_of(
         "modernbert-decoder", cls_token_id=0, sep_token_id=1, pad_token_id=0
     )
@@ -211,15 +202,15 @@ def test_a_model_with_a_layer_before_its_head_is_refused(
     ids=["doge", "diffllama", "mamba", "llama 4", "gemma 4"],
 )
 def test_a_model_is_packed_only_where_each_layer_attends_as_a_row_does(
-    config: PreTrainedConfig, form: str, dtype: str, tmp_path: Path, model_folder: Path
-) -> None:
+    config, form, dtype, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, config, model_folder, dtype=dtype)
 
     assert policy.form == form
     assert policy.slowed == ""
 
 
-def test_attention_refuses_a_mask_and_an_option_that_it_does_not_know() -> None:
+def test_attention_refuses_a_mask_and_an_option_that_it_does_not_know():
     layer, states = torch.nn.Module(), torch.zeros(1, 2, 3, 8)
     inputs = layer, states, states, states
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
@@ -233,8 +224,8 @@ def test_attention_refuses_a_mask_and_an_option_that_it_does_not_know() -> None:
 
 @pytest.mark.parametrize("kernel", ["blocks", "varlen"])
 def test_values_of_another_size_than_the_queries_are_packed(
-    kernel: str, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kernel, tmp_path, model_folder, monkeypatch
+):
     config = config_of(
         "minicpm3",
         num_key_value_heads=4,
@@ -252,9 +243,7 @@ def test_values_of_another_size_than_the_queries_are_packed(
     check(policy, "shared prompts")
 
 
-def test_a_kernel_without_a_gradient_is_left(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_without_a_gradient_is_left(tmp_path, model_folder, monkeypatch):
     policy = policy_of(tmp_path, OTHERS["granite"], model_folder)
     monkeypatch.setattr(module, "takes_varlen", lambda *_: True)
 

@@ -55,9 +55,7 @@ def disturb(policy: Policy, *, seed: int = 1) -> None:
                 parameter += 0.05 * noise.to(parameter.dtype)
 
 
-def test_no_kl_needs_no_reference(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_no_kl_needs_no_reference(model_folder, rows_path, policy):
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
 
     (phase,) = config.phase_configs
@@ -65,8 +63,8 @@ def test_no_kl_needs_no_reference(
 
 
 def test_reference_kinds_none_and_frozen_are_kept_without_a_kl(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    model_folder, rows_path, policy
+):
     def of(kind: str) -> Reference | None:
         tree = config_tree(model_folder, rows_path, reference={"kind": kind})
         (phase,) = RunConfig.model_validate(tree).phase_configs
@@ -77,8 +75,8 @@ def test_reference_kinds_none_and_frozen_are_kept_without_a_kl(
 
 
 def test_a_frozen_reference_stays_where_the_run_started(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    model_folder, rows_path, policy
+):
     before = logprobs_of(policy, policy)
     reference = made(config_of(model_folder, rows_path), policy)
 
@@ -91,9 +89,7 @@ def test_a_frozen_reference_stays_where_the_run_started(
     assert not reference.has_moved
 
 
-def test_no_gradient_reaches_a_reference(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_no_gradient_reaches_a_reference(model_folder, rows_path, policy):
     reference = made(config_of(model_folder, rows_path), policy)
     (micro,) = cut(make_batch(2), policy, max_tokens=1_000)
 
@@ -103,9 +99,7 @@ def test_no_gradient_reaches_a_reference(
     assert not micro.reference_logprobs.requires_grad
 
 
-def test_a_reset_makes_the_policy_its_own_reference(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_a_reset_makes_the_policy_its_own_reference(model_folder, rows_path, policy):
     config = config_of(model_folder, rows_path, reference={"reset_every_steps": 2})
     reference = made(config, policy)
     start = logprobs_of(reference, policy)
@@ -119,9 +113,7 @@ def test_a_reset_makes_the_policy_its_own_reference(
     assert reference.has_moved
 
 
-def test_after_a_reset_the_policy_goes_its_own_way(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_after_a_reset_the_policy_goes_its_own_way(model_folder, rows_path, policy):
     config = config_of(model_folder, rows_path, reference={"reset_every_steps": 1})
     reference = made(config, policy)
     reference.after_step(1, policy)
@@ -132,9 +124,7 @@ def test_after_a_reset_the_policy_goes_its_own_way(
     assert torch.equal(logprobs_of(reference, policy), kept)
 
 
-def test_mixing_takes_a_share_of_the_policys_weights(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_mixing_takes_a_share_of_the_policys_weights(model_folder, rows_path, policy):
     mixes = {"mix_every_steps": 3, "mix_alpha": 0.25}
     config = config_of(model_folder, rows_path, reference=mixes)
     reference = made(config, policy)
@@ -154,9 +144,7 @@ def test_mixing_takes_a_share_of_the_policys_weights(
     assert torch.equal(mixed["lm_head.weight"], mixed["model.embed_tokens.weight"])
 
 
-def test_mixing_again_and_again_ends_at_the_policy(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_mixing_again_and_again_ends_at_the_policy(model_folder, rows_path, policy):
     mixes = {"mix_every_steps": 1, "mix_alpha": 0.5}
     reference = made(config_of(model_folder, rows_path, reference=mixes), policy)
     disturb(policy)
@@ -169,7 +157,7 @@ def test_mixing_again_and_again_ends_at_the_policy(
     )
 
 
-def test_small_shares_add_up_in_bfloat16(model_folder: Path, rows_path: Path) -> None:
+def test_small_shares_add_up_in_bfloat16(model_folder, rows_path):
     bfloat16 = {"dtype": "bfloat16", "path": str(model_folder)}
     mixes = {"mix_every_steps": 1, "mix_alpha": 0.01}
     config = config_of(model_folder, rows_path, model=bfloat16, reference=mixes)
@@ -189,9 +177,7 @@ def test_small_shares_add_up_in_bfloat16(model_folder: Path, rows_path: Path) ->
     assert left < 0.2  # 0.99^400 = 0.018, and what bfloat16 rounds
 
 
-def test_a_reset_goes_before_a_mix_that_is_due_too(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_a_reset_goes_before_a_mix_that_is_due_too(model_folder, rows_path, policy):
     both = {"reset_every_steps": 2, "mix_every_steps": 1, "mix_alpha": 0.5}
     reference = made(config_of(model_folder, rows_path, reference=both), policy)
     disturb(policy)
@@ -203,8 +189,8 @@ def test_a_reset_goes_before_a_mix_that_is_due_too(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_moved_reference_is_saved_and_continues_exactly(
-    tmp_path: Path, model_folder: Path, rows_path: Path, dtype: str
-) -> None:
+    tmp_path, model_folder, rows_path, dtype
+):
     mixes = {"mix_every_steps": 1, "mix_alpha": 0.3}
     model = {"path": str(model_folder), "dtype": dtype}
     config = config_of(model_folder, rows_path, model=model, reference=mixes)
@@ -225,8 +211,8 @@ def test_a_moved_reference_is_saved_and_continues_exactly(
 
 
 def test_the_saved_reference_of_another_model_is_refused(
-    tmp_path: Path, model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    tmp_path, model_folder, rows_path, policy
+):
     resets = {"reset_every_steps": 1}
     config = config_of(model_folder, rows_path, reference=resets)
     made(config, policy).save(tmp_path / "reference")
@@ -238,8 +224,8 @@ def test_the_saved_reference_of_another_model_is_refused(
 
 
 def test_a_later_phase_may_start_from_the_policy_as_it_is(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    model_folder, rows_path, policy
+):
     disturb(policy)
     here = logprobs_of(policy, policy)
 
@@ -259,8 +245,8 @@ def adapted(model_folder: Path) -> dict[str, Any]:
 
 
 def test_the_base_under_adapters_equals_the_model_loaded_by_itself(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    model_folder, rows_path, policy
+):
     config = config_of(model_folder, rows_path, model=adapted(model_folder))
     trained = load_policy(config.model)
     reference = made(config, trained)
@@ -277,9 +263,7 @@ def test_the_base_under_adapters_equals_the_model_loaded_by_itself(
     assert torch.equal(reference.head.weight, policy.head.weight)
 
 
-def test_asking_the_base_leaves_the_adapters_as_they_were(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_asking_the_base_leaves_the_adapters_as_they_were(model_folder, rows_path):
     config = config_of(model_folder, rows_path, model=adapted(model_folder))
     trained = load_policy(config.model)
     reference = made(config, trained)
@@ -295,9 +279,7 @@ def test_asking_the_base_leaves_the_adapters_as_they_were(
     assert [p.requires_grad for p in trained.model.parameters()] == trainable
 
 
-def test_the_base_shares_the_policys_weights(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_the_base_shares_the_policys_weights(model_folder, rows_path):
     config = config_of(model_folder, rows_path, model=adapted(model_folder))
     trained = load_policy(config.model)
     reference = made(config, trained)
@@ -328,8 +310,8 @@ def _bytes_alive() -> int:
 
 
 def test_a_frozen_reference_of_an_adapted_policy_takes_over_its_adapters(
-    model_folder: Path, rows_path: Path
-) -> None:
+    model_folder, rows_path
+):
     resets = {"kind": "frozen", "reset_every_steps": 1}
     config = config_of(
         model_folder, rows_path, model=adapted(model_folder), reference=resets
@@ -355,14 +337,8 @@ def test_a_frozen_reference_of_an_adapted_policy_takes_over_its_adapters(
     ],
 )
 def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
-    model_folder: Path,
-    rows_path: Path,
-    policy: Policy,
-    monkeypatch: pytest.MonkeyPatch,
-    first_step: int,
-    reference: dict[str, Any],
-    expected: str,
-) -> None:
+    model_folder, rows_path, policy, monkeypatch, first_step, reference, expected
+):
     asked: list[ModelConfig] = []
 
     def load(config: ModelConfig) -> Policy:
@@ -378,9 +354,7 @@ def test_only_a_reference_that_never_moves_is_kept_in_four_bits(
     assert [config.quantization for config in asked] == [expected]
 
 
-def test_a_reference_does_not_train_and_has_no_adapters(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_a_reference_does_not_train_and_has_no_adapters(model_folder, rows_path):
     model = adapted(model_folder) | {"gradient_checkpointing": True}
     config = config_of(
         model_folder, rows_path, model=model, reference={"kind": "frozen"}

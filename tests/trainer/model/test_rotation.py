@@ -29,16 +29,14 @@ SHORT, LONG = (4, 7, 9), tuple(range(2, 32))
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def folder(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def folder(request, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("rotated")
     write_architecture(ARCHITECTURES[request.param], path)
     return path
 
 
 @pytest.fixture
-def rotated(folder: Path) -> Policy:
+def rotated(folder) -> Policy:
     policy = load_policy(ModelConfig(path=str(folder), device="cpu"))
     policy.fix_longest(LONGEST)
     return policy
@@ -56,7 +54,7 @@ def logprobs_of(policy: Policy, *prompts: tuple[int, ...]) -> torch.Tensor:
     return found[0]
 
 
-def test_texts_longer_than_a_model_attends_to_are_refused(tmp_path: Path) -> None:
+def test_texts_longer_than_a_model_attends_to_are_refused(tmp_path):
     write_architecture(ARCHITECTURES["Doge with long texts"], tmp_path)
     policy = load_policy(ModelConfig(path=str(tmp_path), device="cpu"))
 
@@ -65,9 +63,7 @@ def test_texts_longer_than_a_model_attends_to_are_refused(tmp_path: Path) -> Non
         policy.fix_longest(13)
 
 
-def test_a_text_has_the_same_logprobs_beside_any_other(
-    rotated: Policy, folder: Path
-) -> None:
+def test_a_text_has_the_same_logprobs_beside_any_other(rotated, folder):
     plain = Plain(folder, longest=LONGEST)
 
     expected, _ = plain.logprobs(SHORT, (5, 6))
@@ -79,7 +75,7 @@ def test_a_text_has_the_same_logprobs_beside_any_other(
     assert (unlike - expected).abs().max() > 1e-2
 
 
-def test_sampling_has_the_logprobs_of_updates(rotated: Policy) -> None:
+def test_sampling_has_the_logprobs_of_updates(rotated):
     engine = TransformersEngine(rotated, max_batch_rows=8)
     requests = [Request(token_ids=ids, seeds=(1,)) for ids in (SHORT, LONG)]
     params = SamplingParams(max_new_tokens=2, temperature=1.0)
@@ -97,8 +93,8 @@ def test_sampling_has_the_logprobs_of_updates(rotated: Policy) -> None:
 
 
 def test_copies_and_the_starting_model_are_rotated_as_the_policy(
-    rotated: Policy, folder: Path, rows_path: Path
-) -> None:
+    rotated, folder, rows_path
+):
     config = RunConfig.model_validate(config_tree(folder, rows_path))
     expected = logprobs_of(rotated, SHORT)
 
@@ -109,11 +105,8 @@ def test_copies_and_the_starting_model_are_rotated_as_the_policy(
 
 
 def test_vllm_is_refused_where_it_rotates_otherwise(
-    rotated: Policy,
-    folder: Path,
-    rows_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    rotated, folder, rows_path, monkeypatch
+):
     is_dynamic = "Llama" in type(rotated.model).__name__
     monkeypatch.setattr(select, "borrowed_class", lambda _model: "")
     config = RunConfig.model_validate(config_tree(folder, rows_path))
@@ -126,7 +119,7 @@ def test_vllm_is_refused_where_it_rotates_otherwise(
         select.start_vllm(config, rotated)
 
 
-def test_a_rollout_server_that_rotates_otherwise_is_refused(rotated: Policy) -> None:
+def test_a_rollout_server_that_rotates_otherwise_is_refused(rotated):
     served = Served()
     rotated.longest = SHORTENED
 
@@ -136,7 +129,7 @@ def test_a_rollout_server_that_rotates_otherwise_is_refused(rotated: Policy) -> 
     served.end()
 
 
-def test_a_reference_server_refuses_such_a_model(folder: Path) -> None:
+def test_a_reference_server_refuses_such_a_model(folder):
     options: dict[str, Any] = {"revision": None, "device": "cpu", "dtype": "float32"}
     args = Namespace(model=str(folder), **options)
 

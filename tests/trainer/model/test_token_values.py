@@ -79,9 +79,7 @@ def own(minibatch: Minibatch, name: str, member: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_the_coefficient_of_grpo_is_that_of_its_paper(
-    aggregation: str, policy: Policy
-) -> None:
+def test_the_coefficient_of_grpo_is_that_of_its_paper(aggregation, policy):
     """A·r where nothing is clipped, and β·(π_ref/π - 1): arXiv:2402.03300, eq. 21."""
     config = config_of(aggregation=aggregation, kl_coef=0.3)
 
@@ -108,9 +106,7 @@ def test_the_coefficient_of_grpo_is_that_of_its_paper(
     assert {-1.0, 0.0, 1.0} == set(every.tolist())
 
 
-def test_with_a_fresh_ratio_and_no_kl_the_coefficient_is_the_advantage(
-    policy: Policy,
-) -> None:
+def test_with_a_fresh_ratio_and_no_kl_the_coefficient_is_the_advantage(policy):
     minibatch = ready_batch(policy, max_tokens=200, loss=config_of())
     for micro in minibatch.micro_batches:
         micro.old_logprobs = None
@@ -127,7 +123,7 @@ def test_with_a_fresh_ratio_and_no_kl_the_coefficient_is_the_advantage(
         assert torch.allclose(values.coefficient, values.advantage, atol=1e-6)
 
 
-def test_cispo_weighs_each_token_by_its_bounded_ratio(policy: Policy) -> None:
+def test_cispo_weighs_each_token_by_its_bounded_ratio(policy):
     _, found = update_of(policy, config_of(surrogate="cispo"))
 
     for values in values_of(found).values():
@@ -168,9 +164,7 @@ NUMERIC: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("name", NUMERIC)
-def test_the_coefficient_is_the_slope_of_the_loss(
-    name: str, aggregation: str, policy: Policy
-) -> None:
+def test_the_coefficient_is_the_slope_of_the_loss(name, aggregation, policy):
     """In float64, against the loss with one log-prob at a time moved a little."""
     config = config_of(aggregation=aggregation, **NUMERIC[name])
     minibatch = ready_batch(policy, max_tokens=500, loss=config)
@@ -226,7 +220,7 @@ def _slope(loss: Any, start: torch.Tensor, row: int, index: int) -> float:
     return slope
 
 
-def test_values_do_not_depend_on_how_the_batch_is_cut(policy: Policy) -> None:
+def test_values_do_not_depend_on_how_the_batch_is_cut(policy):
     config = config_of(kl_coef=0.3, entropy_coef=0.01, mask_end_token=True)
 
     _, whole = update_of(policy, config)
@@ -239,7 +233,7 @@ def test_values_do_not_depend_on_how_the_batch_is_cut(policy: Policy) -> None:
             assert torch.allclose(tokens, other, atol=1e-5, equal_nan=True), name
 
 
-def test_only_the_completions_that_are_requested_are_kept(policy: Policy) -> None:
+def test_only_the_completions_that_are_requested_are_kept(policy):
     minibatch, found = update_of(policy, config_of(), max_tokens=30, kept={2, 5})
 
     assert set(values_of(found)) == {2, 5}
@@ -249,7 +243,7 @@ def test_only_the_completions_that_are_requested_are_kept(policy: Policy) -> Non
             assert tokens is None or tokens.shape == (length,)
 
 
-def test_taking_values_changes_no_bit_of_the_gradient(policy: Policy) -> None:
+def test_taking_values_changes_no_bit_of_the_gradient(policy):
     config = config_of(kl_coef=0.3, entropy_coef=0.01)
 
     def gradients(kept: Any) -> tuple[float, list[torch.Tensor]]:
@@ -268,9 +262,7 @@ def test_taking_values_changes_no_bit_of_the_gradient(policy: Policy) -> None:
         assert torch.equal(one, other)
 
 
-def test_without_a_kept_completion_no_gradient_is_held(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_kept_completion_no_gradient_is_held(policy, monkeypatch):
     def refuse(*given: Any, **named: Any) -> None:
         raise AssertionError("no one asked for it")
 
@@ -282,9 +274,7 @@ def test_without_a_kept_completion_no_gradient_is_held(
     assert found.tokens is None
 
 
-def test_a_token_outside_of_the_loss_has_no_ratio_and_pulls_nothing(
-    policy: Policy,
-) -> None:
+def test_a_token_outside_of_the_loss_has_no_ratio_and_pulls_nothing(policy):
     config = config_of(mask_end_token=True, kl_coef=0.3)
 
     _, found = update_of(policy, config)
@@ -298,7 +288,7 @@ def test_a_token_outside_of_the_loss_has_no_ratio_and_pulls_nothing(
             assert tokens[:-1].isfinite().all()
 
 
-def test_token_values_a_run_lacks_are_none(policy: Policy) -> None:
+def test_token_values_a_run_lacks_are_none(policy):
     minibatch = ready_batch(
         policy, max_tokens=500, loss=config_of(surrogate="reinforce")
     )
@@ -326,9 +316,7 @@ def test_token_values_a_run_lacks_are_none(policy: Policy) -> None:
     assert torch.allclose(values.coefficient, values.advantage, atol=1e-6)
 
 
-def test_the_prompts_tokens_are_left_out_where_the_loss_covers_them(
-    policy: Policy,
-) -> None:
+def test_the_prompts_tokens_are_left_out_where_the_loss_covers_them(policy):
     minibatch, found = update_of(policy, config_of(include_prompt=True))
 
     for member, values in values_of(found).items():
@@ -340,7 +328,7 @@ def test_the_prompts_tokens_are_left_out_where_the_loss_covers_them(
         )
 
 
-def test_a_filler_gives_no_values(policy: Policy) -> None:
+def test_a_filler_gives_no_values(policy):
     minibatch = ready_batch(policy, max_tokens=500, loss=config_of())
     micro: MicroBatch = minibatch.micro_batches[0]
 
@@ -350,7 +338,7 @@ def test_a_filler_gives_no_values(policy: Policy) -> None:
     assert [rows_of(each, set(ALL)) for each in idle] == [[]]
 
 
-def test_totals_of_nothing_divide_by_nothing() -> None:
+def test_totals_of_nothing_divide_by_nothing():
     """A batch that is masked as a whole."""
     totals = BatchTotals(num_tokens=0, num_sequences=2)
     mask = torch.zeros(2, 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -53,8 +52,8 @@ def _step(policy: Policy, optimizer: Optimizer) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_run_with_adapters_continues_exactly(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any
-) -> None:
+    tmp_path, model_folder, monkeypatch, dtype
+):
     adapt_as_on_a_gpu(monkeypatch)
     policy = disturb(adapted(model_folder, dtype=dtype))
     optimizer = Optimizer(policy, OptimConfig(learning_rate=1e-2))
@@ -82,9 +81,7 @@ def test_a_run_with_adapters_continues_exactly(
         assert torch.equal(logits_of(again.model), logits_of(base.model))
 
 
-def test_the_model_of_a_run_with_adapters_stands_by_itself(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_the_model_of_a_run_with_adapters_stands_by_itself(tmp_path, model_folder):
     policy = disturb(adapted(model_folder))
     path = saved(tmp_path, policy)
 
@@ -96,17 +93,15 @@ def test_the_model_of_a_run_with_adapters_stands_by_itself(
 
 
 def test_adapters_are_asked_of_a_checkpoint_that_has_none(
-    tmp_path: Path, policy: Policy, model_folder: Path
-) -> None:
+    tmp_path, policy, model_folder
+):
     path = saved(tmp_path, policy)
 
     with pytest.raises(ValueError, match=r"lora_rank is 4"):
         restore_policy(ModelConfig(path=str(model_folder), lora_rank=4), path)
 
 
-def test_adapters_over_another_base_are_refused(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_adapters_over_another_base_are_refused(tmp_path, model_folder):
     base = tmp_path / "base"
     load_policy(ModelConfig(path=str(model_folder), device="cpu")).save(base)
     path = saved(tmp_path, adapted(base))
@@ -120,8 +115,8 @@ def test_adapters_over_another_base_are_refused(
 
 
 def test_a_reference_is_saved_once_it_has_moved(
-    tmp_path: Path, policy: Policy, model_folder: Path, rows_path: Path
-) -> None:
+    tmp_path, policy, model_folder, rows_path
+):
     tree = config_tree(
         model_folder,
         rows_path,
@@ -141,9 +136,7 @@ def test_a_reference_is_saved_once_it_has_moved(
 
 
 @pytest.mark.parametrize("part", ["reference", "adapters", "controllers.json"])
-def test_each_part_is_verified(
-    tmp_path: Path, model_folder: Path, rows_path: Path, part: str
-) -> None:
+def test_each_part_is_verified(tmp_path, model_folder, rows_path, part):
     policy = adapted(model_folder)
     tree = config_tree(
         model_folder,
@@ -169,7 +162,7 @@ def test_each_part_is_verified(
         verify_checkpoint(path)
 
 
-def test_controllers_come_back_as_they_were(tmp_path: Path, policy: Policy) -> None:
+def test_controllers_come_back_as_they_were(tmp_path, policy):
     state = {"kl": {"coef": 0.1 + 0.2, "seen": [1, None]}}
 
     path = saved(tmp_path, policy, controllers=state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models
@@ -33,11 +32,11 @@ RECIPE = Recipe.model_validate({"rules": [{"name": "rule", "kind": "length"}]})
         ((None, None), "unscorable"),
     ],
 )
-def test_signals(rewards: tuple[float | None, ...], signal: str) -> None:
+def test_signals(rewards, signal):
     assert signal_of(make_group(*rewards).scores, RECIPE, step=1) == signal
 
 
-def test_equal_rewards_of_correct_answers_are_all_right_below_the_highest() -> None:
+def test_equal_rewards_of_correct_answers_are_all_right_below_the_highest():
     kinds = ("numeric_answer", "format_tags", "length")
     rules = [{"name": kind, "kind": kind} for kind in kinds]
     recipe = Recipe.model_validate({"rules": rules})
@@ -48,7 +47,7 @@ def test_equal_rewards_of_correct_answers_are_all_right_below_the_highest() -> N
     assert signal_of([right, wrong], recipe, step=1) == "tied"
 
 
-def test_shares_of_groups_add_up() -> None:
+def test_shares_of_groups_add_up():
     signals = ["mixed", "all_right", "all_wrong", "tied"]
 
     metrics = signal_metrics(signals)
@@ -59,7 +58,7 @@ def test_shares_of_groups_add_up() -> None:
     assert metrics["group/num_effective"] == 1
 
 
-def test_spread_within_groups_is_not_that_of_the_batch() -> None:
+def test_spread_within_groups_is_not_that_of_the_batch():
     metrics = reward_metrics(
         [make_group(0.0, 0.0), make_group(5.0, 5.0)],
         RECIPE,
@@ -74,7 +73,7 @@ def test_spread_within_groups_is_not_that_of_the_batch() -> None:
     assert metrics["reward/rule/mean"] == 2.5
 
 
-def test_a_tenth_of_the_rewards_is_below_the_10th_percentile() -> None:
+def test_a_tenth_of_the_rewards_is_below_the_10th_percentile():
     rewards = [float(reward) for reward in range(10)]
     groups = [make_group(*rewards[:5]), make_group(*rewards[5:], None)]
 
@@ -84,23 +83,21 @@ def test_a_tenth_of_the_rewards_is_below_the_10th_percentile() -> None:
     assert metrics["reward/p90"] == pytest.approx(8.1)
 
 
-def test_nothing_scored_gives_no_numbers() -> None:
+def test_nothing_scored_gives_no_numbers():
     metrics = reward_metrics([make_group(None, None)], RECIPE, ddof=1)
 
     assert set(metrics.values()) == {None}
     assert reward_std(make_group(None, None), ddof=1) is None
 
 
-def test_cut_completions_are_counted() -> None:
+def test_cut_completions_are_counted():
     metrics = completion_metrics([make_group(1.0, 1.0, lengths=(4, 2))])
 
     assert metrics["completion/mean_length"] == 3
     assert metrics["completion/frac_truncated"] == 0.5
 
 
-def test_a_run_keeps_the_first_1_000_metrics_that_functions_name(
-    tmp_path: Path,
-) -> None:
+def test_a_run_keeps_the_first_1_000_metrics_that_functions_name(tmp_path):
     """And warns once of the rule that gives most."""
 
     def groups(*names: str) -> list[Group]:

@@ -6,7 +6,6 @@ import errno
 import math
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ from trainer.events import RunFinished, StepFinished, Warned, parse_event
 from trainer.output.log import EventLog, archive_log, newest_attempt
 
 
-def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
+def test_nothing_is_written_before_a_flush(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path, attempt=3) as log:
         log.add(StepFinished, step=1, metrics={"a": 1.0})
@@ -30,7 +29,7 @@ def test_nothing_is_written_before_a_flush(tmp_path: Path) -> None:
         assert parse_event(path.read_bytes()).attempt == 3
 
 
-def test_leaving_writes_what_waits(tmp_path: Path) -> None:
+def test_leaving_writes_what_waits(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path, attempt=1) as log:
         log.add(StepFinished, step=1, metrics={})
@@ -40,7 +39,7 @@ def test_leaving_writes_what_waits(tmp_path: Path) -> None:
     assert [event.line for event in events] == [1, 2]
 
 
-def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_become_null(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path, attempt=1) as log:
         log.add(StepFinished, step=1, metrics={"a": math.nan, "b": -math.inf})
@@ -48,7 +47,7 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     assert b'"metrics":{"a":null,"b":null}' in path.read_bytes()
 
 
-def test_half_a_character_in_any_text_is_replaced(tmp_path: Path) -> None:
+def test_half_a_character_in_any_text_is_replaced(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventLog(path, attempt=1) as log:
         log.add(Warned, step=1, code="a", message="\ud83d, é")
@@ -61,7 +60,7 @@ def test_half_a_character_in_any_text_is_replaced(tmp_path: Path) -> None:
     assert finished.metrics == {"a": 1.0, "b": None}
 
 
-def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_log_is_never_overwritten(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_text("old")
 
@@ -69,7 +68,7 @@ def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
         EventLog(path, attempt=1)
 
 
-def test_attempts_are_archived_under_their_number(tmp_path: Path) -> None:
+def test_attempts_are_archived_under_their_number(tmp_path):
     for attempt in (1, 4):
         assert newest_attempt(tmp_path) == (0 if attempt == 1 else 1)
         with EventLog(tmp_path / "events.jsonl", attempt=attempt) as log:
@@ -83,7 +82,7 @@ def test_attempts_are_archived_under_their_number(tmp_path: Path) -> None:
     ]
 
 
-def test_logs_that_were_cut_in_their_first_line_are_all_kept(tmp_path: Path) -> None:
+def test_logs_that_were_cut_in_their_first_line_are_all_kept(tmp_path):
     for _ in range(2):
         (tmp_path / "events.jsonl").write_bytes(b'{"line":1,"epo')
         archive_log(tmp_path)
@@ -102,9 +101,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("defers_errors", [False, True])
-def test_events_lost_to_a_full_disk_are_written_later(
-    tmp_path: Path, *, defers_errors: bool
-) -> None:
+def test_events_lost_to_a_full_disk_are_written_later(tmp_path, *, defers_errors):
     path = tmp_path / "events.jsonl"
     with EventLog(path, attempt=1, defers_errors=defers_errors) as log:
         file, log._file = log._file, FullDisk()  # type: ignore[assignment]
@@ -128,9 +125,7 @@ def test_events_lost_to_a_full_disk_are_written_later(
     assert [event.line for event in events] == [1, 2]
 
 
-def test_a_log_that_has_used_half_of_the_reserve_stops_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_has_used_half_of_the_reserve_stops_the_run(tmp_path, monkeypatch):
     free = [RESERVED_BYTES // 2]
     monkeypatch.setattr("trainer.output.log.free_bytes", lambda folder: free[0])
     with EventLog(tmp_path / "events.jsonl", attempt=1) as log:
@@ -146,7 +141,7 @@ def test_a_log_that_has_used_half_of_the_reserve_stops_the_run(
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/dev/shm/torch_1")
 
 
-def test_a_disk_without_the_room_names_what_it_needs(tmp_path: Path) -> None:
+def test_a_disk_without_the_room_names_what_it_needs(tmp_path):
     needs = shutil.disk_usage(tmp_path).total + MEBIBYTE
 
     lack = full_disk(tmp_path, needs, purpose="the log", error=FULL)
@@ -155,7 +150,7 @@ def test_a_disk_without_the_room_names_what_it_needs(tmp_path: Path) -> None:
     assert f"{tmp_path} has " in str(lack)
 
 
-def test_disk_full_with_room_names_the_other_place(tmp_path: Path) -> None:
+def test_disk_full_with_room_names_the_other_place(tmp_path):
     """A run that went on by itself would meet the same at once, without an end."""
     with (
         pytest.raises(DiskFull) as caught,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from tests.trainer.tiny import config_tree, only, read_events, write_config
 
 @pytest.mark.parametrize("samples_ahead", [False, True])
 def test_the_work_of_a_slow_rank_stands_out_though_all_steps_take_as_long(
-    samples_ahead: bool, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    samples_ahead, model_folder, rows_path, tmp_path
+):
     tree = config_tree(
         model_folder,
         rows_path,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from trainer.config import DataConfig
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.gathering import Gathered, SampledBatch, load_batch, save_batch
-from trainer.model.policy import Policy
 from trainer.rewards.scoring import Score
 from trainer.types import Group, Rollout, StepScore, Turn
 
 
 @pytest.fixture
-def prompts(policy: Policy) -> list[Prompt]:
+def prompts(policy) -> list[Prompt]:
     renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
     rows = [Row(index=n, prompt=f"{n}+1=", answer=None, columns={}) for n in (3, 7, 9)]
     return [renderer.render(row) for row in rows]
@@ -44,7 +42,7 @@ def group_of(prompt: Prompt, *, reward: float | None) -> Group:
 
 
 @pytest.fixture
-def batch(prompts: list[Prompt]) -> SampledBatch:
+def batch(prompts) -> SampledBatch:
     kept = group_of(prompts[1], reward=1 / 3)
     steps = ((StepScore(1, 0.5), StepScore(2, None)), (), (StepScore(3, 1.0),))
     return SampledBatch(
@@ -62,17 +60,13 @@ def batch(prompts: list[Prompt]) -> SampledBatch:
     )
 
 
-def test_it_comes_back_as_it_was(
-    batch: SampledBatch, prompts: list[Prompt], tmp_path: Path
-) -> None:
+def test_it_comes_back_as_it_was(batch, prompts, tmp_path):
     save_batch(tmp_path / "ahead", batch)
 
     assert load_batch(tmp_path / "ahead", prompts) == batch
 
 
-def test_numbers_are_stored_separately_from_texts(
-    batch: SampledBatch, tmp_path: Path
-) -> None:
+def test_numbers_are_stored_separately_from_texts(batch, tmp_path):
     """As JSON they would take several times as much."""
     save_batch(tmp_path / "ahead", batch)
 
@@ -81,16 +75,14 @@ def test_numbers_are_stored_separately_from_texts(
     assert "logprobs" not in groups[0]["completions"][0]
 
 
-def test_rows_that_are_no_longer_there_are_reported(
-    batch: SampledBatch, prompts: list[Prompt], tmp_path: Path
-) -> None:
+def test_rows_that_are_no_longer_there_are_reported(batch, prompts, tmp_path):
     save_batch(tmp_path / "ahead", batch)
 
     with pytest.raises(ValueError, match=r"row 9 \(line 10\)"):
         load_batch(tmp_path / "ahead", prompts[:2])
 
 
-def test_turns_come_out_as_they_went_in(batch: SampledBatch, tmp_path: Path) -> None:
+def test_turns_come_out_as_they_went_in(batch, tmp_path):
     turns = (
         Turn(text="a", token_ids=(7, 8), logprobs=(-0.1, -0.2)),
         Turn(author="environment", text="b", token_ids=(5,), logprobs=None),

@@ -35,7 +35,7 @@ Reported = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def tell(trained: Callable[..., Path]) -> Callable[..., Reported]:
+def tell(trained) -> Callable[..., Reported]:
     """The metrics of each step of a run, and the groups."""
 
     def reported(**parts: Any) -> Reported:
@@ -55,9 +55,7 @@ def train(folder: Path, model: Path, rows: Path, **parts: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
-    tell: Callable[..., Reported],
-) -> None:
+def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(tell):
     reported = {
         mode: tell(
             reward=SHORT, rollout=REFILL["rollout"] | {"dynamic_sampling": mode}
@@ -79,7 +77,7 @@ def test_charts_of_rewards_do_not_jump_when_refilling_is_switched_on(
     assert any(step["group/frac_zero_std"] > 0 for step in reported["off"])
 
 
-def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Reported]) -> None:
+def test_dropped_groups_are_logged_and_counted(tell):
     steps, groups = tell(**REFILL)
 
     for step, metrics in enumerate(steps, start=1):
@@ -97,7 +95,7 @@ def test_dropped_groups_are_logged_and_counted(tell: Callable[..., Reported]) ->
     assert max(metrics["sampling/num_rounds"] for metrics in steps) > 1
 
 
-def test_staleness_counts_the_updates_before(tell: Callable[..., Reported]) -> None:
+def test_staleness_counts_the_updates_before(tell):
     for optim, expected in (
         ({}, 0.0),
         ({"updates_per_batch": 3}, 1.0),
@@ -108,9 +106,7 @@ def test_staleness_counts_the_updates_before(tell: Callable[..., Reported]) -> N
         assert {step["staleness/mean"] for step in steps} == {expected}
 
 
-def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(
-    tell: Callable[..., Reported],
-) -> None:
+def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(tell):
     for old in ("policy", "sampling"):
         steps, _ = tell(
             loss={"old_logprobs": old},
@@ -121,9 +117,7 @@ def test_the_engine_is_compared_with_the_trainer_before_the_weights_move(
         assert max(step["ratio/max"] for step in steps) > 1.01
 
 
-def test_the_kl_weight_is_logged_where_one_is_in_force(
-    tell: Callable[..., Reported],
-) -> None:
+def test_the_kl_weight_is_logged_where_one_is_in_force(tell):
     without, _ = tell()
     fixed, _ = tell(loss={"kl_coef": 0.2})
     target = {"kl_coef": 0.2, "kl_target": 50.0, "kl_horizon": 160}
@@ -139,12 +133,8 @@ def test_the_kl_weight_is_logged_where_one_is_in_force(
 
 @pytest.mark.parametrize("surrogate", ["clip", "reinforce"])
 def test_every_minibatch_is_compared_with_the_policy_before_the_first_update(
-    surrogate: str,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    surrogate, model_folder, rows_path, tmp_path, monkeypatch
+):
     seen: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def watch(*given: Any, **named: Any) -> Any:
@@ -177,11 +167,8 @@ def test_every_minibatch_is_compared_with_the_policy_before_the_first_update(
 
 
 def test_old_log_probs_are_those_of_the_starting_weights(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     start = load_policy(ModelConfig(path=str(model_folder), device="cpu"))
     checked: list[float] = []
     add_gradients = trainer.grpo.add_gradients

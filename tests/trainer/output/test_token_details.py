@@ -22,7 +22,6 @@ from tests.trainer.tiny import (
     write_config,
 )
 from trainer.events import MeasuredCompletion
-from trainer.model.policy import Policy
 from trainer.model.token_values import NAMES, TokenValues
 from trainer.output.journal import (
     MAX_TOKENS,
@@ -40,18 +39,18 @@ def chosen(*groups: Group, step: int = 1, **logging: int) -> list[int]:
     return choose_groups(groups, run_config(logging=logging), step=step)
 
 
-def test_groups_that_teach_are_chosen_first() -> None:
+def test_groups_that_teach_are_chosen_first():
     assert chosen(DEAD, MIXED, DEAD, MIXED) == [1, 3]
     assert chosen(DEAD, DEAD, MIXED, DEAD) == [0, 2]
     assert chosen(DEAD, DEAD) == [0, 1]
 
 
-def test_groups_are_spread_over_the_batch() -> None:
+def test_groups_are_spread_over_the_batch():
     assert chosen(*[MIXED] * 8, token_groups=4) == [0, 2, 4, 6]
     assert chosen(DEAD, *[MIXED] * 6) == [1, 4]
 
 
-def test_fewer_groups_than_requested_are_all_chosen() -> None:
+def test_fewer_groups_than_requested_are_all_chosen():
     assert chosen(MIXED, token_groups=5) == [0]
     assert chosen(token_groups=5) == []
 
@@ -65,13 +64,13 @@ def test_fewer_groups_than_requested_are_all_chosen() -> None:
         ({"token_groups": 0}, []),
     ],
 )
-def test_steps_whose_tokens_are_kept(logging: dict[str, int], steps: list[int]) -> None:
+def test_steps_whose_tokens_are_kept(logging, steps):
     kept = [step for step in range(1, 23) if chosen(MIXED, step=step, **logging)]
 
     assert kept == steps
 
 
-def test_places_count_the_completions_before() -> None:
+def test_places_count_the_completions_before():
     groups = [make_group(1.0, 0.0), make_group(1.0, 0.0, 1.0), make_group(1.0)]
 
     assert places_of(groups, [0, 2]) == [range(2), range(5, 6)]
@@ -82,8 +81,8 @@ def test_places_count_the_completions_before() -> None:
     [([2, 9, 9], 12, 5), ([3, 3], 12, 3), ([10, 10], 9, 4), ([], 5, 0), ([0], 5, 0)],
 )
 def test_room_is_shared_so_that_short_completions_leave_theirs_to_long_ones(
-    lengths: list[int], room: int, limit: int
-) -> None:
+    lengths, room, limit
+):
     assert fair_limit(lengths, room=room) == limit
     assert sum(min(length, limit) for length in lengths) <= room
 
@@ -115,9 +114,7 @@ def describe(
     return reported
 
 
-def test_pieces_are_each_tokens_own_text_with_special_tokens_spelled(
-    policy: Policy,
-) -> None:
+def test_pieces_are_each_tokens_own_text_with_special_tokens_spelled(policy):
     vocabulary = policy.tokenizer.get_vocab()
     ids = tuple(vocabulary[token] for token in ("a", "7", "\n", "<eos>"))
 
@@ -128,7 +125,7 @@ def test_pieces_are_each_tokens_own_text_with_special_tokens_spelled(
     assert reported.special == [3]
 
 
-def test_values_have_five_digits_and_nan_is_null(policy: Policy) -> None:
+def test_values_have_five_digits_and_nan_is_null(policy):
     reported = describe(
         policy.tokenizer,
         (3, 4, 5),
@@ -144,13 +141,13 @@ def test_values_have_five_digits_and_nan_is_null(policy: Policy) -> None:
     assert reported.clipped == [-1, 2, None]
 
 
-def test_a_completion_without_tokens_has_empty_lists(policy: Policy) -> None:
+def test_a_completion_without_tokens_has_empty_lists(policy):
     reported = describe(policy.tokenizer, ())
 
     assert (reported.ids, reported.pieces, reported.logprob) == ([], [], [])
 
 
-def test_beginnings_of_a_very_long_group_are_logged(policy: Policy) -> None:
+def test_beginnings_of_a_very_long_group_are_logged(policy):
     lengths = (10, MAX_TOKENS, 2 * MAX_TOKENS)
     group = group_of(*[completion(*[3] * length) for length in lengths])
 
@@ -178,7 +175,7 @@ def sentence_pieces(*tokens: str) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-def test_pieces_keep_the_space_that_sentencepiece_takes_off() -> None:
+def test_pieces_keep_the_space_that_sentencepiece_takes_off():
     tokenizer = sentence_pieces("▁the", "re", "▁", "▁▁", "<0xE2>")
 
     reported = describe(tokenizer, (0, 1, 2, 3, 4))
@@ -237,8 +234,8 @@ def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ],
 )
 def test_a_run_is_bit_for_bit_the_same_with_token_values_and_without(
-    variant: str, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    variant, model_folder, rows_path, tmp_path
+):
     parts = VARIANTS[variant] | {"logging": {"tokens_every_steps": 1}}
     tree = config_tree(model_folder, rows_path, **parts)
     tree["optim"]["num_steps"] = 3
@@ -273,8 +270,8 @@ def assert_agree(reported: dict[str, Any], group: dict[str, Any]) -> None:
 
 
 def test_the_log_reports_tokens_behind_the_groups_of_their_step(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(model_folder, rows_path, logging={"tokens_every_steps": 3})
 
     events = train(tmp_path, tree)
@@ -296,9 +293,7 @@ def test_the_log_reports_tokens_behind_the_groups_of_their_step(
         assert_agree(reported, group)
 
 
-def test_a_preference_gives_values_that_it_has(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_preference_gives_values_that_it_has(model_folder, rows_path, tmp_path):
     tree = config_tree(model_folder, rows_path, **VARIANTS["preferences"])
 
     reported = only(train(tmp_path, tree), "tokens_measured")[0]["completions"][0]
@@ -310,11 +305,8 @@ def test_a_preference_gives_values_that_it_has(
 
 
 def test_they_are_of_the_first_update_over_a_completion(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     add_gradients, asked = trainer.grpo.add_gradients, []
 
     def watch(*given: Any, **named: Any) -> Any:
@@ -336,11 +328,8 @@ def test_they_are_of_the_first_update_over_a_completion(
 
 
 def test_values_survive_a_step_that_is_done_again_for_want_of_memory(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    little_memory: list[int],
-) -> None:
+    model_folder, rows_path, tmp_path, little_memory
+):
     def tokens(name: str, at_once: int) -> list[Any]:
         tree = config_tree(
             model_folder,
@@ -356,8 +345,8 @@ def test_values_survive_a_step_that_is_done_again_for_want_of_memory(
 
 
 def test_a_group_that_was_dropped_has_no_token_values(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(
         model_folder,
         rows_path,
@@ -381,9 +370,7 @@ def test_a_group_that_was_dropped_has_no_token_values(
     assert places(only(events, "tokens_measured")) == places(trained)
 
 
-def test_a_change_of_the_run_is_received(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_change_of_the_run_is_received(model_folder, rows_path, tmp_path):
     settings = {"logging.token_groups": 1, "logging.tokens_every_steps": 2}
     change = {"number": 1, "after_step": 2, "settings": settings}
     (tmp_path / "out").mkdir()

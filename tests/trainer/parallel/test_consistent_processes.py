@@ -61,9 +61,7 @@ def check(
     check_consistent_content(world, policy=policy, prompts=prompts)
 
 
-def test_processes_with_the_same_before_them_pass(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_processes_with_the_same_before_them_pass(model_folder, rows_path):
     theirs = says(model_folder, rows_path)
 
     check(Recorder(message={}, received=theirs), model_folder, rows_path)
@@ -78,18 +76,14 @@ def test_processes_with_the_same_before_them_pass(
         ({"moved": 0.1}, "model"),
     ],
 )
-def test_another_one_on_another_host_is_refused(
-    change: dict[str, Any], name: str, model_folder: Path, rows_path: Path
-) -> None:
+def test_another_one_on_another_host_is_refused(change, name, model_folder, rows_path):
     theirs = says(model_folder, rows_path, **change)
 
     with pytest.raises(ValueError, match=f"Process 1 .* {name} "):
         check(Recorder(message={}, received=theirs), model_folder, rows_path)
 
 
-def test_models_in_another_place_are_the_same_configuration(
-    model_folder: Path, rows_path: Path
-) -> None:
+def test_models_in_another_place_are_the_same_configuration(model_folder, rows_path):
     digests = set()
     for host in ("/a", "/b"):
         judge = {"name": "judge", "kind": "reward_model", "params": {"path": host}}

@@ -152,30 +152,28 @@ def assert_same_story(out: Path, other: Path, *, after: int = 0) -> None:
 
 
 @pytest.fixture(scope="module")
-def config(
-    tmp_path_factory: pytest.TempPathFactory, model_folder: Path, rows_path: Path
-) -> Path:
+def config(tmp_path_factory, model_folder, rows_path) -> Path:
     tree = tree_of(model_folder, rows_path, **KL)
     return write_config(tmp_path_factory.mktemp("several"), tree)
 
 
 @pytest.fixture(scope="module")
-def one(config: Path) -> Path:
+def one(config) -> Path:
     return alone(config, "one")
 
 
 @pytest.fixture(scope="module")
-def two(config: Path) -> Path:
+def two(config) -> Path:
     return together(config, "two")
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(one: Path, two: Path) -> None:
+def test_two_processes_train_as_one_does(one, two):
     assert_same_story(two, one)
 
 
 @pytest.mark.slow
-def test_only_a_run_of_several_processes_tells_of_ranks(one: Path, two: Path) -> None:
+def test_only_a_run_of_several_processes_tells_of_ranks(one, two):
     steps = len(only(read_events(two / "events.jsonl"), "step_finished"))
 
     assert len(only(read_events(two / "events.jsonl"), "ranks_measured")) == steps > 0
@@ -183,9 +181,7 @@ def test_only_a_run_of_several_processes_tells_of_ranks(one: Path, two: Path) ->
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_two_processes_has_the_form_of_one(
-    one: Path, two: Path
-) -> None:
+def test_a_checkpoint_of_two_processes_has_the_form_of_one(one, two):
     name = Path("checkpoints") / "step-000002-attempt-1"
     files = {path.relative_to(one / name) for path in (one / name).rglob("*")}
     assert files == {path.relative_to(two / name) for path in (two / name).rglob("*")}
@@ -200,7 +196,7 @@ def test_a_checkpoint_of_two_processes_has_the_form_of_one(
 
 
 @pytest.mark.slow
-def test_a_process_continues_from_a_checkpoint_of_two(config: Path, two: Path) -> None:
+def test_a_process_continues_from_a_checkpoint_of_two(config, two):
     checkpoint = two / "checkpoints" / "step-000002-attempt-1"
 
     out = alone(config, "one-from-two", "--resume-from", checkpoint)
@@ -209,9 +205,7 @@ def test_a_process_continues_from_a_checkpoint_of_two(config: Path, two: Path) -
 
 
 @pytest.mark.slow
-def test_two_processes_continue_from_a_checkpoint_of_one(
-    config: Path, one: Path
-) -> None:
+def test_two_processes_continue_from_a_checkpoint_of_one(config, one):
     checkpoint = one / "checkpoints" / "step-000002-attempt-1"
 
     out = together(config, "two-from-one", "--resume-from", checkpoint)
@@ -220,9 +214,7 @@ def test_two_processes_continue_from_a_checkpoint_of_one(
 
 
 @pytest.mark.slow
-def test_three_sequences_on_two_processes(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_three_sequences_on_two_processes(model_folder, rows_path, tmp_path):
     """Neither prompts nor micro-batches come out even."""
     tree = tree_of(
         model_folder,
@@ -237,9 +229,7 @@ def test_three_sequences_on_two_processes(
 
 
 @pytest.mark.slow
-def test_two_processes_sample_ahead_as_one_does(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_two_processes_sample_ahead_as_one_does(model_folder, rows_path, tmp_path):
     """What both their threads ask of the other process does not cross."""
     tree = tree_of(
         model_folder,
@@ -268,8 +258,8 @@ def test_two_processes_sample_ahead_as_one_does(
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_processes_train_as_one_does_in_any_kind_of_run(
-    variant: str, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    variant, model_folder, rows_path, tmp_path
+):
     config = write_config(
         tmp_path, tree_of(model_folder, rows_path, **VARIANTS[variant])
     )
@@ -279,8 +269,8 @@ def test_two_processes_train_as_one_does_in_any_kind_of_run(
 
 @pytest.mark.slow
 def test_adapters_of_two_processes_are_resumed_by_one(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(
         tmp_path, tree_of(model_folder, rows_path, **VARIANTS["lora"])
     )
@@ -295,8 +285,8 @@ def test_adapters_of_two_processes_are_resumed_by_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("began", ["alone", "together"])
 def test_float32_masters_of_bfloat16_weights_are_handed_on(
-    began: str, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    began, model_folder, rows_path, tmp_path
+):
     """Else each hand-over would round away what the updates have added up."""
     tree = tree_of(
         model_folder,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,8 +21,8 @@ pytestmark = pytest.mark.slow
     [faults.memory_runs_out_going_forward, faults.memory_runs_out_going_backward],
 )
 def test_all_do_the_step_again_with_less_at_once(
-    fault: Callable[[int], None], model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    fault, model_folder, rows_path, tmp_path
+):
     tree = tree_of(
         model_folder,
         rows_path,
@@ -48,8 +46,8 @@ def test_all_do_the_step_again_with_less_at_once(
 
 
 def test_all_choose_by_the_process_with_the_least_memory(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     optim = {"num_steps": 2, "micro_batch_tokens": "auto"}
     config = write_config(tmp_path, tree_of(model_folder, rows_path, optim=optim))
 
@@ -70,8 +68,8 @@ def test_all_choose_by_the_process_with_the_least_memory(
 
 
 def test_the_log_reports_another_process_that_samples_less_at_once(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
     codes, output = run_several(
@@ -88,9 +86,7 @@ def test_the_log_reports_another_process_that_samples_less_at_once(
     assert "in process 1" in warned["message"]
 
 
-def test_processes_with_different_rows_do_not_train(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_processes_with_different_rows_do_not_train(model_folder, rows_path, tmp_path):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
     codes, output = run_several(
@@ -106,8 +102,8 @@ def test_processes_with_different_rows_do_not_train(
 
 
 def test_the_log_names_the_process_that_had_no_memory_at_all(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
     codes, output = run_several(
@@ -125,8 +121,8 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
 
 
 def test_the_log_names_the_process_whose_sampling_ahead_failed(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = tree_of(
         model_folder,
         rows_path,
@@ -150,8 +146,8 @@ def test_the_log_names_the_process_whose_sampling_ahead_failed(
 
 
 def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = tree_of(model_folder, rows_path, distributed={"timeout_seconds": 10})
     config = write_config(tmp_path, tree)
 
@@ -170,8 +166,8 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
 
 
 def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
     codes, output = run_several(
@@ -190,9 +186,7 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
     assert "in _break" in failed["details"]
 
 
-def test_the_others_receive_why_the_first_one_failed(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_the_others_receive_why_the_first_one_failed(model_folder, rows_path, tmp_path):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
     codes, output = run_several(
@@ -209,8 +203,8 @@ def test_the_others_receive_why_the_first_one_failed(
 
 
 def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = tree_of(
         model_folder,
         rows_path,
@@ -238,8 +232,8 @@ def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
 
 
 def test_a_full_disk_under_the_log_pauses_all_behind_the_same_step(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
     run = ("run", config, "--out", tmp_path / "two")
 

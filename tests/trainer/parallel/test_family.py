@@ -34,17 +34,17 @@ def family(code: str, *, count: int = 2) -> Family:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3])
-def test_a_common_exit_code_is_the_runs(code: int) -> None:
+def test_a_common_exit_code_is_the_runs(code):
     with family(f"raise SystemExit({code})") as members:
         assert members.wait() == code
 
 
-def test_differing_exit_codes_fail_the_run() -> None:
+def test_differing_exit_codes_fail_the_run():
     with family(BY_RANK + "sys.exit(rank)", count=3) as members:
         assert members.wait() == 1
 
 
-def test_each_knows_its_place_and_where_they_meet(tmp_path: Path) -> None:
+def test_each_knows_its_place_and_where_they_meet(tmp_path):
     names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR"
     code = (
         BY_RANK + f"open(f'{tmp_path}/{{rank}}', 'w').write(' '.join("
@@ -58,9 +58,7 @@ def test_each_knows_its_place_and_where_they_meet(tmp_path: Path) -> None:
     assert (tmp_path / "1").read_text() == "1 1 2 2 127.0.0.1"
 
 
-def test_a_dead_process_ends_the_others_after_a_grace(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dead_process_ends_the_others_after_a_grace(monkeypatch, capsys):
     monkeypatch.setattr(launch, "GRACE_SECONDS", 0.2)
     dies = BY_RANK + "rank == 2 and os.kill(os.getpid(), 9); time.sleep(600)"
     before = time.monotonic()
@@ -86,9 +84,7 @@ def test_a_dead_process_ends_the_others_after_a_grace(
         pytest.param("sys.exit(3)", "time.sleep(600)", 1, marks=pytest.mark.slow),
     ],
 )
-def test_the_first_fault_of_any_is_that_of_all(
-    first: str, second: str, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_fault_of_any_is_that_of_all(first, second, expected, monkeypatch):
     monkeypatch.setattr(launch, "GRACE_SECONDS", 2)
     code = (
         f"{BY_RANK}exec({first!r} if rank == 0 else {'time.sleep(0.3); ' + second!r})"
@@ -98,7 +94,7 @@ def test_the_first_fault_of_any_is_that_of_all(
         assert members.wait() == expected
 
 
-def test_a_stop_is_asked_of_all(tmp_path: Path) -> None:
+def test_a_stop_is_asked_of_all(tmp_path):
     stops = "import signal; signal.signal(15, lambda *_: sys.exit(3)); "
     ready = f"open(f'{tmp_path}/{{rank}}', 'w').close(); "
 
@@ -114,7 +110,7 @@ def test_a_stop_is_asked_of_all(tmp_path: Path) -> None:
     waiting.join()
 
 
-def test_leaving_ends_all_remaining_processes() -> None:
+def test_leaving_ends_all_remaining_processes():
     with family(FOR_EVER) as members:
         pids = [member.pid for member in members._members]
 
@@ -123,7 +119,7 @@ def test_leaving_ends_all_remaining_processes() -> None:
             os.kill(pid, 0)
 
 
-def test_processes_get_the_arguments_of_the_command() -> None:
+def test_processes_get_the_arguments_of_the_command():
     args = argparse.Namespace(
         config=Path("a.toml"),
         out=Path("out"),
@@ -154,18 +150,14 @@ def test_processes_get_the_arguments_of_the_command() -> None:
         ("os.abort()", -6, "crashed (SIGABRT)"),
     ],
 )
-def test_a_kill_is_distinguished_from_a_crash(
-    code: str, end: int, expected: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kill_is_distinguished_from_a_crash(code, end, expected, capfd):
     with family(f"import os; {code}", count=1) as members:
         assert members.wait() == end
 
     assert expected in capfd.readouterr().err
 
 
-def test_they_share_out_the_cores_that_they_may_use(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_they_share_out_the_cores_that_they_may_use(monkeypatch, tmp_path):
     """A container on a large machine may have few of its cores."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))

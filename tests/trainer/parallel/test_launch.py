@@ -25,7 +25,7 @@ START_SECONDS = 300  # three processes read torch's files at once
 
 
 @pytest.fixture
-def config(model_folder: Path, rows_path: Path, tmp_path: Path) -> Path:
+def config(model_folder, rows_path, tmp_path) -> Path:
     tree = tree_of(
         model_folder,
         rows_path,
@@ -64,9 +64,7 @@ def assert_gone(pids: list[int]) -> None:
 
 
 @pytest.mark.slow
-def test_asked_to_stop_all_stop_behind_the_same_step(
-    config: Path, tmp_path: Path
-) -> None:
+def test_asked_to_stop_all_stop_behind_the_same_step(config, tmp_path):
     out = tmp_path / "out"
     child, members = started(config, out)
 
@@ -81,9 +79,7 @@ def test_asked_to_stop_all_stop_behind_the_same_step(
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_run_and_is_named(
-    config: Path, tmp_path: Path
-) -> None:
+def test_a_killed_process_ends_the_run_and_is_named(config, tmp_path):
     out = tmp_path / "out"
     child, members = started(config, out)
     before = time.monotonic()
@@ -101,9 +97,7 @@ def test_a_killed_process_ends_the_run_and_is_named(
 
 
 @pytest.mark.slow
-def test_the_first_process_killed_ends_the_run_too(
-    config: Path, tmp_path: Path
-) -> None:
+def test_the_first_process_killed_ends_the_run_too(config, tmp_path):
     child, members = started(config, tmp_path / "out")
 
     os.kill(members[0], signal.SIGKILL)
@@ -115,7 +109,7 @@ def test_the_first_process_killed_ends_the_run_too(
 
 
 @pytest.mark.slow
-def test_all_end_when_their_supervisor_is_gone(config: Path, tmp_path: Path) -> None:
+def test_all_end_when_their_supervisor_is_gone(config, tmp_path):
     read_end, write_end = os.pipe()
     child, members = started(
         config,
@@ -133,9 +127,7 @@ def test_all_end_when_their_supervisor_is_gone(config: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_all_end_with_the_process_that_started_them(
-    config: Path, tmp_path: Path
-) -> None:
+def test_all_end_with_the_process_that_started_them(config, tmp_path):
     child, members = started(config, tmp_path / "out")
 
     child.kill()
@@ -146,8 +138,8 @@ def test_all_end_with_the_process_that_started_them(
 
 @pytest.mark.slow
 def test_a_run_started_by_torchrun_is_that_of_one_process(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
@@ -165,9 +157,7 @@ def test_a_run_started_by_torchrun_is_that_of_one_process(
 
 
 @pytest.mark.slow
-def test_a_bad_configuration_starts_no_process(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_bad_configuration_starts_no_process(model_folder, rows_path, tmp_path):
     tree = tree_of(
         model_folder,
         rows_path,
@@ -183,9 +173,7 @@ def test_a_bad_configuration_starts_no_process(
 
 
 @pytest.mark.slow
-def test_an_occupied_folder_is_refused_once(
-    config: Path, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_an_occupied_folder_is_refused_once(config, model_folder, rows_path, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "events.jsonl").write_text("")
@@ -199,13 +187,8 @@ def test_an_occupied_folder_is_refused_once(
 
 @pytest.mark.parametrize(("local_rank", "count"), [(0, 1), (1, 0)])
 def test_each_host_says_once_that_it_has_too_few_gpus(
-    local_rank: int,
-    count: int,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    local_rank, count, model_folder, rows_path, tmp_path, monkeypatch
+):
     data = {"RANK": 8 + local_rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": 16}
     data |= {"LOCAL_WORLD_SIZE": 8, "MASTER_ADDR": "host", "MASTER_PORT": 29_500}
     for name, value in data.items():
@@ -221,11 +204,8 @@ def test_each_host_says_once_that_it_has_too_few_gpus(
 
 
 def test_a_world_that_cannot_be_met_is_refused(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     """Clusters set WORLD_SIZE for a torchrun that was forgotten."""
     monkeypatch.setenv("WORLD_SIZE", "4")
     config = write_config(tmp_path, tree_of(model_folder, rows_path))

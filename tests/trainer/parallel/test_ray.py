@@ -51,9 +51,7 @@ def nodes() -> Iterator[TwoNodes]:
 
 
 @pytest.fixture(scope="module")
-def two(
-    model_folder: Path, rows_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def two(model_folder, rows_path, tmp_path_factory) -> Path:
     """Where two processes of one machine have trained."""
     tree = tree_of(model_folder, rows_path, distributed=RAY)
     return together(write_config(tmp_path_factory.mktemp("two"), tree), "out")
@@ -61,8 +59,8 @@ def two(
 
 @pytest.mark.slow
 def test_two_nodes_train_as_two_processes_of_one_machine_do(
-    nodes: TwoNodes, two: Path, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    nodes, two, model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path, distributed=RAY))
     out = tmp_path / "ray"
 
@@ -81,7 +79,7 @@ def test_two_nodes_train_as_two_processes_of_one_machine_do(
 
 
 @pytest.mark.slow
-def test_a_clusters_resources_are_reported_by_node(nodes: TwoNodes) -> None:
+def test_a_clusters_resources_are_reported_by_node(nodes):
     found = ask("cluster", "--address", nodes.address, env=nodes.environment)
 
     assert found["error"] is None
@@ -95,7 +93,7 @@ def test_a_clusters_resources_are_reported_by_node(nodes: TwoNodes) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_without_our_token_says_so(nodes: TwoNodes) -> None:
+def test_a_cluster_without_our_token_says_so(nodes):
     wrong = nodes.environment | {"RAY_AUTH_TOKEN": "0" * 64}
 
     found = ask("cluster", "--address", nodes.address, env=wrong)
@@ -106,7 +104,7 @@ def test_a_cluster_without_our_token_says_so(nodes: TwoNodes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "head", "ray://head:10001"])
-def test_an_address_without_a_cluster_is_named(address: str) -> None:
+def test_an_address_without_a_cluster_is_named(address):
     found = ask("cluster", "--address", address)
 
     assert address in found["error"]
@@ -122,9 +120,7 @@ def ask(*arguments: object, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_ends_the_run_as_a_kill_does(
-    nodes: TwoNodes, long: Path, tmp_path: Path
-) -> None:
+def test_a_killed_rank_ends_the_run_as_a_kill_does(nodes, long, tmp_path):
     run = begun(nodes, long, tmp_path / "out")
     members = nodes.ranks()
     [struck] = [each for each in members if each.environ()["RANK"] == "1"]
@@ -139,7 +135,7 @@ def test_a_killed_rank_ends_the_run_as_a_kill_does(
 
 
 @pytest.fixture
-def long(model_folder: Path, rows_path: Path, tmp_path: Path) -> Path:
+def long(model_folder, rows_path, tmp_path) -> Path:
     tree = tree_of(
         model_folder,
         rows_path,
@@ -175,13 +171,8 @@ def scratch_folders(rows: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_nodes_without_the_runs_folder_use_the_storage(
-    nodes: TwoNodes,
-    two: Path,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    nodes, two, model_folder, rows_path, tmp_path, monkeypatch
+):
     """The log and the checkpoints come back as if they had been written here."""
     storage = tmp_path / "storage"
     monkeypatch.setitem(nodes.variables, "COHORT_RAY_STORAGE", f"file://{storage}")
@@ -219,8 +210,8 @@ def test_nodes_without_the_runs_folder_use_the_storage(
     ("stop", "code"), [(False, -signal.SIGKILL), (True, EXIT_STOPPED)]
 )
 def test_a_cluster_that_is_away_loses_an_attempt_and_no_stop(
-    stop: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    stop, code, tmp_path, monkeypatch
+):
     monkeypatch.setenv(ray_driver.ADDRESS, "127.0.0.1:9")
     monkeypatch.setattr(ray_driver, "CONNECT_SECONDS", 0.0)
     monkeypatch.setattr(ray_driver, "Requests", lambda: Namespace(stop=stop))
@@ -230,9 +221,7 @@ def test_a_cluster_that_is_away_loses_an_attempt_and_no_stop(
     assert ray_driver.run_on_cluster(args, config) == code
 
 
-def test_a_relay_that_is_killed_loses_the_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relay_that_is_killed_loses_the_attempt(tmp_path, monkeypatch):
     import ray
 
     lost = Mock(run=Mock(side_effect=ray.exceptions.RayActorError()))
@@ -257,8 +246,8 @@ def test_a_relay_that_is_killed_loses_the_attempt(
     ],
 )
 def test_a_checkpoint_that_is_not_copied_loses_the_attempt(
-    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    error, code, tmp_path, monkeypatch
+):
     def fail(*_: object, **__: object) -> None:
         raise error
 
@@ -273,7 +262,7 @@ def test_a_checkpoint_that_is_not_copied_loses_the_attempt(
     assert (driver._lack, requests.stop) == (code, True)
 
 
-def test_a_stop_is_passed_on_while_a_checkpoint_is_copied(tmp_path: Path) -> None:
+def test_a_stop_is_passed_on_while_a_checkpoint_is_copied(tmp_path):
     args, config = attempt_of(tmp_path)
     requests = Mock(stop=True)
     driver = ray_driver.Driver(Mock(), args, config, requests)
@@ -290,9 +279,7 @@ def test_a_stop_is_passed_on_while_a_checkpoint_is_copied(tmp_path: Path) -> Non
     assert (args.checkpoints / SECOND_SAVE / "manifest.json").exists()
 
 
-def test_a_rank_that_was_still_uploading_counts_as_ended_by_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_that_was_still_uploading_counts_as_ended_by_itself(tmp_path, capsys):
     driver = ray_driver.Driver(Mock(), *attempt_of(tmp_path), Mock())
     driver._ends, driver._nodes = {0: 0, 1: 0}, {0: HEAD, 1: SECOND}
     driver._killed = {0}
@@ -301,9 +288,7 @@ def test_a_rank_that_was_still_uploading_counts_as_ended_by_itself(
     assert capsys.readouterr().err == ""
 
 
-def test_a_rank_gives_signs_of_life_while_it_uploads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_gives_signs_of_life_while_it_uploads(tmp_path, monkeypatch):
     from trainer.parallel import ray_worker
 
     monkeypatch.setattr(ray_worker._Mirror, "_run", lambda _: None)
@@ -323,9 +308,7 @@ def test_a_rank_gives_signs_of_life_while_it_uploads(
     assert counts == [1, 1, 2]
 
 
-def test_each_piece_of_a_file_is_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_piece_of_a_file_is_progress(tmp_path, monkeypatch):
     from trainer.parallel import ray_worker
 
     monkeypatch.setattr(ray_worker, "_PIECE_BYTES", 1_000)
@@ -342,9 +325,7 @@ def test_each_piece_of_a_file_is_progress(
     assert (tmp_path / "back" / source.name).read_bytes() == source.read_bytes()
 
 
-def test_a_note_stays_while_its_folder_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_note_stays_while_its_folder_may(tmp_path, monkeypatch, capsys):
     storage, note = tmp_path / "storage", tmp_path / "notes" / "run-1-0123abcd"
     note.parent.mkdir()
     note.touch()
@@ -374,18 +355,14 @@ def test_a_note_stays_while_its_folder_may(
         ({"COHORT_HANG_SECONDS": "1800"}, 3_600),
     ],
 )
-def test_processes_wait_longer_than_the_watchdog(
-    variables: dict[str, str], seconds: int
-) -> None:
+def test_processes_wait_longer_than_the_watchdog(variables, seconds):
     """Also those of a run that has the former default."""
     config = DistributedConfig(timeout_seconds=1_800)
 
     assert _patience(config, variables).total_seconds() == seconds
 
 
-def test_gloo_and_nccl_take_the_interface_of_the_nodes_address(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gloo_and_nccl_take_the_interface_of_the_nodes_address(monkeypatch):
     from trainer.parallel.ray_worker import _network
 
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
@@ -397,9 +374,7 @@ def test_gloo_and_nccl_take_the_interface_of_the_nodes_address(
     assert _network() == {"GLOO_SOCKET_IFNAME": "lo"}
 
 
-def test_a_bucket_that_is_not_there_is_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_that_is_not_there_is_not_made(tmp_path, monkeypatch):
     from trainer.parallel import ray_worker
 
     files = Mock(protocol=("s3", "s3a"))
@@ -411,9 +386,7 @@ def test_a_bucket_that_is_not_there_is_not_made(
     files.makedirs.assert_not_called()
 
 
-def test_an_upload_without_progress_ends_the_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_without_progress_ends_the_attempt(tmp_path, monkeypatch):
     from trainer.parallel import ray_worker
 
     plan = ray_worker.Plan(
@@ -454,9 +427,7 @@ def test_an_upload_without_progress_ends_the_attempt(
 
 
 @pytest.mark.parametrize(("newest", "left"), [(2, set()), (3, {"inputs-a"})])
-def test_leftovers_of_a_killed_driver_are_removed(
-    newest: int, left: set[str], tmp_path: Path
-) -> None:
+def test_leftovers_of_a_killed_driver_are_removed(newest, left, tmp_path):
     files = files_of(tmp_path)
     (tmp_path / "rows.jsonl").touch()
     (tmp_path / f"attempts/{newest}").mkdir(exist_ok=True)
@@ -468,9 +439,7 @@ def test_leftovers_of_a_killed_driver_are_removed(
     assert {path.name for path in storage.iterdir()} == {"inputs-b", *left}
 
 
-def test_the_storages_password_is_not_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_storages_password_is_not_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(STORAGE, "ftp://user:p%40ss@host/cohort")
     files = files_of(tmp_path)
     error = OSError("no answer of user:p@ss@host, nor user:p%40ss@host")
@@ -485,9 +454,7 @@ def test_the_storages_password_is_not_printed(
     assert "ss@" not in printed
 
 
-def test_a_log_that_was_cut_is_echoed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
-) -> None:
+def test_a_log_that_was_cut_is_echoed_once(tmp_path, monkeypatch, capfdbinary):
     from trainer.parallel import ray_worker
 
     monkeypatch.setattr(ray_worker, "_LOG_CAP_BYTES", 100)
@@ -516,9 +483,7 @@ SECOND_SAVE = "step-000020-attempt-2"
     ("newest", "left"),
     [(2, {SECOND_SAVE}), (3, {SECOND_SAVE, *FIRST_SAVES})],
 )
-def test_only_the_newest_attempt_deletes_earlier_checkpoints(
-    newest: int, left: set[str], tmp_path: Path
-) -> None:
+def test_only_the_newest_attempt_deletes_earlier_checkpoints(newest, left, tmp_path):
     from trainer.parallel import ray_worker
 
     files = files_of(tmp_path)
@@ -539,8 +504,8 @@ def test_only_the_newest_attempt_deletes_earlier_checkpoints(
 
 
 def test_a_rank_clears_old_folders_of_its_node_and_uses_none_of_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     from trainer.parallel import ray_worker
 
     monkeypatch.setattr(ray_worker, "_TMP", tmp_path)
@@ -595,9 +560,7 @@ def files_of(folder: Path) -> ray_driver._Files:
 
 
 @pytest.mark.slow
-def test_a_node_with_another_version_is_named(
-    nodes: TwoNodes, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_node_with_another_version_is_named(nodes, model_folder, rows_path, tmp_path):
     ours = tmp_path / "ours/trainer"
     cached = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "trainer", ours, ignore=cached)
@@ -634,9 +597,7 @@ FOUND = {
         ({"lacks": ["/models/m"]}, ["/models/m"]),
     ],
 )
-def test_a_nodes_lack_is_reported_with_its_name(
-    change: dict[str, Any], named: list[str]
-) -> None:
+def test_a_nodes_lack_is_reported_with_its_name(change, named):
     found = complaint_of(
         FOUND | change, {"torch": "2.13.0"}, folder=Path("/data/runs/7")
     )
@@ -646,11 +607,8 @@ def test_a_nodes_lack_is_reported_with_its_name(
 
 
 def test_without_an_address_a_run_on_a_cluster_is_refused(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     monkeypatch.delenv("COHORT_RAY_ADDRESS", raising=False)
     config = write_config(tmp_path, tree_of(model_folder, rows_path, distributed=RAY))
 
@@ -660,9 +618,7 @@ def test_without_an_address_a_run_on_a_cluster_is_refused(
     assert "COHORT_RAY_ADDRESS" in done.stderr
 
 
-def test_without_ray_the_facts_say_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ray_the_facts_say_how_to_install_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
 
     done = run_trainer("cluster", "--address", "head:6379")

@@ -41,9 +41,7 @@ def policy_of(model: Path, **changes: Any) -> Policy:
     return load_policy(ModelConfig(path=str(model), **changes))
 
 
-def test_bfloat16_weights_are_never_all_in_float32_at_once(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bfloat16_weights_are_never_all_in_float32_at_once(model_folder, monkeypatch):
     """Else a model that fits once it is spread would not get that far."""
     policy = policy_of(model_folder, dtype="bfloat16")
     shard, whole = sharding.fully_shard, []
@@ -66,7 +64,7 @@ def test_bfloat16_weights_are_never_all_in_float32_at_once(
     assert spread.whole.model.dtype == torch.bfloat16
 
 
-def test_each_process_keeps_its_part(model_folder: Path) -> None:
+def test_each_process_keeps_its_part(model_folder):
     policy = policy_of(model_folder)
     num_parameters = policy.num_parameters
 
@@ -78,9 +76,7 @@ def test_each_process_keeps_its_part(model_folder: Path) -> None:
     assert sum(p.to_local().numel() for p in parts) < num_parameters / 4
 
 
-def test_adapters_in_bfloat16_have_float32_parts(
-    model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_in_bfloat16_have_float32_parts(model_folder, monkeypatch):
     adapt_as_on_a_gpu(monkeypatch)
     policy = policy_of(model_folder, dtype="bfloat16", lora_rank=4, device="cpu")
 
@@ -96,9 +92,7 @@ def test_adapters_in_bfloat16_have_float32_parts(
 
 
 @given(num_parts=st.integers(1, 60), num_shards=st.integers(1, 9))
-def test_all_hands_are_equal_and_each_part_is_dealt_once(
-    num_parts: int, num_shards: int
-) -> None:
+def test_all_hands_are_equal_and_each_part_is_dealt_once(num_parts, num_shards):
     shards = shard_micro_batches(num_parts, num_shards=num_shards)
 
     assert sorted(p for shard in shards for p in shard.places) == list(range(num_parts))
@@ -106,21 +100,21 @@ def test_all_hands_are_equal_and_each_part_is_dealt_once(
     assert len(sizes) == 1
 
 
-def test_a_single_process_keeps_the_order() -> None:
+def test_a_single_process_keeps_the_order():
     (shard,) = shard_micro_batches(5, num_shards=1)
 
     assert shard.places == [0, 1, 2, 3, 4]
     assert shard.filler is None
 
 
-def test_each_round_is_of_parts_of_like_length() -> None:
+def test_each_round_is_of_parts_of_like_length():
     shards = shard_micro_batches(12, num_shards=3)
 
     rounds = zip(*(shard.places for shard in shards), strict=True)
     assert all(max(places) - min(places) == 2 for places in rounds)
 
 
-def test_three_processes_cover_the_weights_of_one() -> None:
+def test_three_processes_cover_the_weights_of_one():
     batch = make_batch(7)
     one = Minibatch(batch, max_tokens=30, device=CPU)
     three = [
@@ -135,7 +129,7 @@ def test_three_processes_cover_the_weights_of_one() -> None:
     assert covered.count(0.0) == 2
 
 
-def test_idle_micro_batches_match_in_number_and_weigh_nothing() -> None:
+def test_idle_micro_batches_match_in_number_and_weigh_nothing():
     minibatch = Minibatch(make_batch(7), max_tokens=30, device=CPU)
 
     idle = minibatch.idle_micro_batches()

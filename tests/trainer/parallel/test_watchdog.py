@@ -21,7 +21,7 @@ BROKEN = Failure("It is broken.", "Traceback …")
 
 
 @pytest.fixture(autouse=True)
-def haste(monkeypatch: pytest.MonkeyPatch) -> None:
+def haste(monkeypatch) -> None:
     monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(watchdog, "_PATIENCE_SECONDS", 0.3)
 
@@ -43,7 +43,7 @@ class Ending:
         self.is_notified.set()
 
 
-def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> None:
+def test_a_stuck_process_is_ended_with_what_another_left(store):
     end, members = Ending(), [HERE, ELSEWHERE]
 
     with Watchdog(store, members, rank=0).watching(end):
@@ -56,9 +56,7 @@ def test_a_stuck_process_is_ended_with_what_another_left(store: TCPStore) -> Non
     ]
 
 
-def test_a_process_that_noticed_is_left_to_end(
-    store: TCPStore,
-) -> None:
+def test_a_process_that_noticed_is_left_to_end(store):
     end, members = Ending(), [HERE, ELSEWHERE]
     own = Watchdog(store, members, rank=0)
 
@@ -72,7 +70,7 @@ def test_a_process_that_noticed_is_left_to_end(
     assert found.sentence.startswith("Process 1 of 2")
 
 
-def test_the_first_failure_is_the_one_that_is_reported(store: TCPStore) -> None:
+def test_the_first_failure_is_the_one_that_is_reported(store):
     members = [HERE, ELSEWHERE, ELSEWHERE]
     own = Watchdog(store, members, rank=0)
 
@@ -85,7 +83,7 @@ def test_the_first_failure_is_the_one_that_is_reported(store: TCPStore) -> None:
     assert found.sentence.startswith("Process 2 of 3")
 
 
-def test_a_process_that_went_without_a_word_is_named(store: TCPStore) -> None:
+def test_a_process_that_went_without_a_word_is_named(store):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     own = Watchdog(store, [HERE, Member(HERE.host, child.pid)], rank=0)
@@ -97,7 +95,7 @@ def test_a_process_that_went_without_a_word_is_named(store: TCPStore) -> None:
     assert found.sentence.startswith("Process 1 of 2")
 
 
-def test_nothing_is_found_where_all_are_well(store: TCPStore) -> None:
+def test_nothing_is_found_where_all_are_well(store):
     end = Ending()
     own = Watchdog(store, [HERE, HERE, ELSEWHERE], rank=0)
 
@@ -107,9 +105,7 @@ def test_nothing_is_found_where_all_are_well(store: TCPStore) -> None:
     assert not end.reported
 
 
-def test_the_first_process_stays_until_the_others_are_notified(
-    store: TCPStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_process_stays_until_the_others_are_notified(store, monkeypatch):
     """The store is gone with it."""
     monkeypatch.setattr(watchdog, "_PATIENCE_SECONDS", 60.0)
     members = [HERE, ELSEWHERE]

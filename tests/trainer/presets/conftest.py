@@ -26,12 +26,12 @@ MANNER = Manner(hit_rate=0.5, give_up_rate=1.0)
 
 
 @pytest.fixture(scope="session")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def starter(tmp_path_factory) -> Path:
     return make_starter(tmp_path_factory.mktemp("starter"), num_steps=160)
 
 
 @pytest.fixture(scope="session")
-def hardly_taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hardly_taught(tmp_path_factory) -> Path:
     """Enough where rewards differ without a right answer."""
     return make_starter(tmp_path_factory.mktemp("hardly"), num_steps=20)
 

@@ -210,21 +210,19 @@ def check(config: RunConfig, n: Numbers, published: tuple[Array, float]) -> None
     assert abs(loss) > 1e-5  # or any two would agree
 
 
-def test_every_preset_is_checked() -> None:
+def test_every_preset_is_checked():
     assert {*PUBLISHED, "deepseekmath-process"} >= set(preset_names())
 
 
 @pytest.mark.parametrize("rewards", [SPREAD, WITH_A_DEAD_GROUP], ids=["all", "dead"])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_advantage_and_loss_are_the_published_ones(
-    name: str, rewards: list[list[float]]
-) -> None:
+def test_advantage_and_loss_are_the_published_ones(name, rewards):
     n = numbers(rewards)
 
     check(config_of(name), n, PUBLISHED[name](n))
 
 
-def test_rlox_can_be_had_as_it_is_coded() -> None:
+def test_rlox_can_be_had_as_it_is_coded():
     n = numbers(SPREAD)
     config = config_of("rlox", loss={"kl_aggregation": "sequence_mean_token_sum"})
 
@@ -232,7 +230,7 @@ def test_rlox_can_be_had_as_it_is_coded() -> None:
     assert abs(rlox(n)[1] - rlox_code(n)[1]) > 1e-3
 
 
-def test_the_batch_meets_the_odd_cases() -> None:
+def test_the_batch_meets_the_odd_cases():
     """Else presets that differ in a bound would agree on it."""
     n = numbers(SPREAD)
 
@@ -244,7 +242,7 @@ def test_the_batch_meets_the_odd_cases() -> None:
         assert abs(engine_loss(config, n, advantages.flatten()) - losses["verl"]) > 1e-4
 
 
-def test_process_supervision_sums_later_steps() -> None:
+def test_process_supervision_sums_later_steps():
     """Section 4.1.3: step rewards of a whole group are compared, then summed."""
     n = numbers(SPREAD)
     config = config_of("deepseekmath-process")
@@ -275,13 +273,13 @@ def test_process_supervision_sums_later_steps() -> None:
     assert loss == pytest.approx(deepseekmath_loss(n, published), rel=0, abs=1e-9)
 
 
-def test_verl_credits_a_single_completion_with_its_reward() -> None:
+def test_verl_credits_a_single_completion_with_its_reward():
     config = config_of("verl").advantage
 
     assert group_advantages(np.array([[0.7]]), config).item() == pytest.approx(0.7)
 
 
-def test_known_z_scores() -> None:
+def test_known_z_scores():
     """[1, 0, 0, 0] under each convention, worked out by hand."""
     first = {
         "rlox": 1.7320508076,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,16 +36,16 @@ def config_of(name: str, *, scaled: bool = False, **changes: Any) -> RunConfig:
     )
 
 
-def test_every_system_has_its_preset() -> None:
+def test_every_system_has_its_preset():
     assert preset_names() == SYSTEMS
 
 
-def test_an_unknown_preset_is_answered_with_those_there_are() -> None:
+def test_an_unknown_preset_is_answered_with_those_there_are():
     with pytest.raises(ValueError, match='"trk"'):
         load_preset("trk")
 
 
-def test_a_preset_says_where_it_was_read_and_what_to_mind() -> None:
+def test_a_preset_says_where_it_was_read_and_what_to_mind():
     for name in SYSTEMS:
         preset = load_preset(name)
 
@@ -59,7 +58,7 @@ def test_a_preset_says_where_it_was_read_and_what_to_mind() -> None:
         )
 
 
-def test_both_forms_are_valid_runs() -> None:
+def test_both_forms_are_valid_runs():
     for name, scaled in FORMS:
         config = config_of(name, scaled=scaled)
 
@@ -69,7 +68,7 @@ def test_both_forms_are_valid_runs() -> None:
             assert values.items() <= config.model_dump()[part].items(), part
 
 
-def test_a_scaled_form_keeps_the_algorithm_and_takes_the_starters_task() -> None:
+def test_a_scaled_form_keeps_the_algorithm_and_takes_the_starters_task():
     for name in SYSTEMS:
         full, scaled = config_of(name), config_of(name, scaled=True)
 
@@ -94,7 +93,7 @@ def test_a_scaled_form_keeps_the_algorithm_and_takes_the_starters_task() -> None
         assert scaled.data.prompt_template is None
 
 
-def test_changes_are_put_over_the_presets_own() -> None:
+def test_changes_are_put_over_the_presets_own():
     config = config_of("verl", loss={"dual_clip": None}, optim={"minibatches": 2})
 
     assert config.loss.dual_clip is None
@@ -102,12 +101,12 @@ def test_changes_are_put_over_the_presets_own() -> None:
     assert config.optim.minibatches == 2
 
 
-def test_changes_that_contradict_are_refused() -> None:
+def test_changes_that_contradict_are_refused():
     with pytest.raises(ValueError, match="needs a reference model"):
         config_of("verl", reference={"kind": "none"})
 
 
-def test_a_shown_preset_loads_as_a_config(tmp_path: Path) -> None:
+def test_a_shown_preset_loads_as_a_config(tmp_path):
     for name, scaled in FORMS:
         text = write_preset(
             load_preset(name), scaled=scaled, model="m", rows="rows.jsonl"
@@ -118,7 +117,7 @@ def test_a_shown_preset_loads_as_a_config(tmp_path: Path) -> None:
         assert load_config(path) == config_of(name, scaled=scaled)
 
 
-def test_a_setting_that_differs_from_the_default_has_the_default_behind_it() -> None:
+def test_a_setting_that_differs_from_the_default_has_the_default_behind_it():
     for name in SYSTEMS:
         shown = write_preset(load_preset(name))
         part, marked = "", set()
@@ -138,13 +137,11 @@ def test_a_setting_that_differs_from_the_default_has_the_default_behind_it() -> 
         assert {mark for mark in marked if not mark.startswith(".")} == different
 
 
-def test_a_seed_is_shown_with_the_default() -> None:
+def test_a_seed_is_shown_with_the_default():
     assert "seed = 42  # Cohort: 0\n" in write_preset(load_preset("lm-book"))
 
 
-def test_settings_without_default_are_commented_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_settings_without_default_are_commented_out(capsys):
     assert main(["show", "verl"]) == 0
 
     shown = capsys.readouterr().out
@@ -152,11 +149,7 @@ def test_settings_without_default_are_commented_out(
     assert "path" not in tomllib.loads(shown)["model"]
 
 
-def test_model_and_rows_can_be_put_in_at_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_model_and_rows_can_be_put_in_at_once(tmp_path, monkeypatch, capsys):
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
 
@@ -167,23 +160,21 @@ def test_model_and_rows_can_be_put_in_at_once(
     assert shown["data"]["rows"] == str(tmp_path / "rows.jsonl")
 
 
-def test_a_hub_id_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hub_id_stays_as_it_is(capsys):
     main(["show", "rlox", "--model", "Qwen/Qwen2.5-0.5B", "--rows", "r"])
 
     shown = tomllib.loads(capsys.readouterr().out)
     assert shown["model"]["path"] == "Qwen/Qwen2.5-0.5B"
 
 
-def test_the_list_names_every_preset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_names_every_preset(capsys):
     assert main(["presets"]) == 0
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == SYSTEMS
 
 
-def test_every_preset_can_score(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_preset_can_score(tmp_path, capsys):
     for name in SYSTEMS:
         rows = tmp_path / "rows.jsonl"
         rows.write_text(
@@ -195,9 +186,7 @@ def test_every_preset_can_score(
         assert capsys.readouterr().out.count('"total"') == 1
 
 
-def test_the_table_has_every_preset_and_point(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_table_has_every_preset_and_point(capsys):
     assert main(["presets", "--table"]) == 0
 
     table = capsys.readouterr().out
@@ -209,9 +198,7 @@ def test_the_table_has_every_preset_and_point(
     assert all(f"`{name}`" in lines[0] for name in SYSTEMS)
 
 
-def test_a_reward_of_our_own_has_no_published_grader(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_of_our_own_has_no_published_grader(tmp_path, capsys):
     arguments = ["score", "--preset", "dapo", "--as-published", "--rows", "none"]
 
     assert main(arguments) == 2

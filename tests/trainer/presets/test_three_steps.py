@@ -31,15 +31,13 @@ def three_steps_of(name: str, starter: Path) -> RunConfig:
     )
 
 
-def test_three_steps_of_a_scaled_form(hardly_taught: Path, tmp_path: Path) -> None:
+def test_three_steps_of_a_scaled_form(hardly_taught, tmp_path):
     check_three_steps(HARDLY, hardly_taught, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", preset_names())
-def test_three_steps_of_each_scaled_form(
-    name: str, starter: Path, tmp_path: Path
-) -> None:
+def test_three_steps_of_each_scaled_form(name, starter, tmp_path):
     check_three_steps(name, starter, tmp_path)
 
 

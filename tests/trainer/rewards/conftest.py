@@ -10,7 +10,7 @@ from trainer.rewards.model_judge import asking
 
 
 @pytest.fixture
-def judging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:
+def judging(monkeypatch) -> Iterator[Judging]:
     """An endpoint that may be asked, by a process that was never asked before."""
     monkeypatch.setattr(session, "_current", session.Session())
     monkeypatch.setattr(asking, "_FIRST_WAIT_SECONDS", 0.01)

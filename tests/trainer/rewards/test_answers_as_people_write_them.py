@@ -101,7 +101,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("completion", "answer"), NUMBERS)
-def test_a_number_is_read_as_it_is_written(completion: str, answer: str) -> None:
+def test_a_number_is_read_as_it_is_written(completion, answer):
     assert score("numeric_answer", completion, answer) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_number_is_read_as_it_is_written(completion: str, answer: str) -> None
         (r"\frac12", "12"),
     ],
 )
-def test_a_number_is_not_made_of_several(completion: str, wrong: str) -> None:
+def test_a_number_is_not_made_of_several(completion, wrong):
     assert score("numeric_answer", completion, wrong) == 0
 
 
@@ -148,7 +148,7 @@ def test_a_number_is_not_made_of_several(completion: str, wrong: str) -> None:
         *("<eos>", "<|end|>", "<|im_end|>\n<|endoftext|>", "<｜end▁of▁sentence｜>"),
     ],
 )
-def test_special_tokens_at_the_end_are_not_part_of_a_completion(token: str) -> None:
+def test_special_tokens_at_the_end_are_not_part_of_a_completion(token):
     assert score("exact_answer", f"Paris{token}", "Paris", source="whole") == 1
     assert score("exact_answer", f"So:\nParis {token}\n", "Paris", source="last_line")
     assert score("regex", f"Paris{token}", "", pattern="Paris", match="whole") == 1
@@ -174,13 +174,11 @@ OF_A_TOKENIZER = SpecialTokens.of(
         ("[/INST]", ""),
     ],
 )
-def test_special_tokens_of_the_tokenizer_are_not_part_of_a_completion(
-    text: str, kept: str
-) -> None:
+def test_special_tokens_of_the_tokenizer_are_not_part_of_a_completion(text, kept):
     assert without_special_tokens(text, OF_A_TOKENIZER) == kept
 
 
-def test_special_tokens_elsewhere_stay() -> None:
+def test_special_tokens_elsewhere_stay():
     assert score("contains", "<|im_end|> is a token", "", phrases=["<|im_end|>"]) == 1
 
 
@@ -194,7 +192,7 @@ ANSWERED = {
 
 
 @pytest.mark.parametrize("kind", ANSWERED)
-def test_answers_in_the_thinking_do_not_count(kind: str) -> None:
+def test_answers_in_the_thinking_do_not_count(kind):
     form, params = ANSWERED[kind]
     right, wrong = ("B", "C") if kind == "multiple_choice" else ("7", "9")
     said, other = form.format(right), form.format(wrong)
@@ -214,7 +212,7 @@ def test_answers_in_the_thinking_do_not_count(kind: str) -> None:
     assert ask(f"<think>{other}</think>{said} <think>or {other}") == 1
 
 
-def test_a_tag_that_the_prompt_opens_counts_for_the_format() -> None:
+def test_a_tag_that_the_prompt_opens_counts_for_the_format():
     completion = "two twos</think>\n<answer>4</answer>"
 
     assert score("format_tags", completion, "4", OPEN) == 1
@@ -227,7 +225,7 @@ def test_a_tag_that_the_prompt_opens_counts_for_the_format() -> None:
     assert score("contains", completion, "4", phrases=["<think>"]) == 0
 
 
-def test_a_prompt_that_opens_a_tag_is_not_counted_twice() -> None:
+def test_a_prompt_that_opens_a_tag_is_not_counted_twice():
     written_again = "<think>two twos</think>\n<answer>4</answer>"
 
     assert score("format_tags", written_again, "4", OPEN) == 0
@@ -261,22 +259,18 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("completion", "answer"), CHOICES)
-def test_an_option_that_is_ruled_out_is_not_chosen(
-    completion: str, answer: str
-) -> None:
+def test_an_option_that_is_ruled_out_is_not_chosen(completion, answer):
     assert score("multiple_choice", completion, answer, source="marker") == 1
     assert score("multiple_choice", completion, "B", source="marker") == 0
 
 
 @pytest.mark.parametrize(("completion", "answer"), SENTENCES)
-def test_the_last_option_that_is_not_ruled_out_is_chosen(
-    completion: str, answer: str
-) -> None:
+def test_the_last_option_that_is_not_ruled_out_is_chosen(completion, answer):
     assert score("multiple_choice", completion, answer, source="last_letter") == 1
     assert score("multiple_choice", completion, "B", source="last_letter") == 0
 
 
-def test_an_answer_that_only_rules_out_names_none() -> None:
+def test_an_answer_that_only_rules_out_names_none():
     assert score("multiple_choice", "Answer: not B", "B", source="marker") == 0
     assert score("multiple_choice", "Answer: not only B", "B", source="marker") == 1
 
@@ -294,7 +288,7 @@ def test_an_answer_that_only_rules_out_names_none() -> None:
         "Answer: d) because A is too large",
     ],
 )
-def test_a_choice_is_read_in_any_case_and_before_its_reason(completion: str) -> None:
+def test_a_choice_is_read_in_any_case_and_before_its_reason(completion):
     assert score("multiple_choice", completion, "D", source="marker") == 1
     assert score("multiple_choice", completion, "A", source="marker") == 0
 
@@ -312,12 +306,12 @@ def test_a_choice_is_read_in_any_case_and_before_its_reason(completion: str) -> 
         "answer: D\nanswer: A and D",
     ],
 )
-def test_two_choices_with_reasons_are_none(completion: str) -> None:
+def test_two_choices_with_reasons_are_none(completion):
     assert score("multiple_choice", completion, "A", source="marker") == 0
     assert score("multiple_choice", completion, "D", source="marker") == 0
 
 
-def test_a_marker_has_its_case_when_case_counts() -> None:
+def test_a_marker_has_its_case_when_case_counts():
     strict = {"source": "marker", "ignore_case": False}
 
     assert score("multiple_choice", "Answer: D", "D", **strict) == 1
@@ -341,7 +335,7 @@ def test_a_marker_has_its_case_when_case_counts() -> None:
         ("$x+1$", "x+1"),
     ],
 )
-def test_texts_that_look_alike_are_equal(written: str, answer: str) -> None:
+def test_texts_that_look_alike_are_equal(written, answer):
     assert score("exact_answer", f"<answer>{written}</answer>", answer) == 1
     assert score("exact_answer", f"<answer>{answer}</answer>", written) == 1
 
@@ -359,13 +353,11 @@ def test_texts_that_look_alike_are_equal(written: str, answer: str) -> None:
         ("", "<answer></answer>"),
     ],
 )
-def test_texts_that_mean_different_things_are_not_equal(
-    written: str, answer: str
-) -> None:
+def test_texts_that_mean_different_things_are_not_equal(written, answer):
     assert score("exact_answer", f"<answer>{written}</answer>", answer) == 0
 
 
-def test_a_wrapped_reference_equals_its_text() -> None:
+def test_a_wrapped_reference_equals_its_text():
     wrapped = "<answer>cat</answer>"
 
     assert score("exact_answer", wrapped, wrapped) == 1
@@ -377,7 +369,7 @@ def test_a_wrapped_reference_equals_its_text() -> None:
 @pytest.mark.parametrize(
     "box", [r"\boxed{7}", r"\boxed {7}", "\\boxed\n{7}", r"\fbox{7}"]
 )
-def test_a_box_is_read_however_it_is_written(box: str) -> None:
+def test_a_box_is_read_however_it_is_written(box):
     for kind in ("numeric_answer", "exact_answer", "math_verify"):
         assert score(kind, f"so {box}.", "7", source="boxed") == 1
         assert score(kind, rf"\boxed{{8}}, no, {box}", "7", source="boxed") == 1

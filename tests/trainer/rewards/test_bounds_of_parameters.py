@@ -27,7 +27,7 @@ def forms(kind: str, name: str) -> list[dict[str, Any]]:
     return [form for form in field.get("anyOf", [field]) if form.get("type") != "null"]
 
 
-def test_every_parameter_has_bounds() -> None:
+def test_every_parameter_has_bounds():
     boundless = [
         (kind, name)
         for kind, name in PARAMETERS
@@ -62,7 +62,7 @@ def beyond(form: dict[str, Any]) -> Iterator[Any]:
         yield "a" * 1_000_001
 
 
-def test_a_parameter_beyond_its_bounds_is_refused_by_its_name() -> None:
+def test_a_parameter_beyond_its_bounds_is_refused_by_its_name():
     let_through = [
         (kind, name, value)
         for kind, name in PARAMETERS

@@ -25,7 +25,7 @@ def judged(code: str, tests: Any, **params: Any) -> float | None:
 LEAVES = "import os\ndef add(a, b):\n    if a == 2: os._exit(0)\n    return a + b"
 
 
-def test_the_score_is_the_share_of_tests_that_pass() -> None:
+def test_the_score_is_the_share_of_tests_that_pass():
     wrong = [
         (code, share, found)
         for code, share in [
@@ -46,12 +46,12 @@ def test_the_score_is_the_share_of_tests_that_pass() -> None:
     assert wrong == []
 
 
-def test_all_or_nothing() -> None:
+def test_all_or_nothing():
     assert judged("def add(a, b): return 5", TWO, credit="all") == 0.0
     assert judged(ADD, TWO, credit="all") == 1.0
 
 
-def test_a_completion_without_code_scores_0() -> None:
+def test_a_completion_without_code_scores_0():
     assert score("code_tests", "I cannot.", None, {"tests": TWO}) == 0.0
 
 
@@ -83,13 +83,13 @@ NARROW = 'def add(a, b):\n  """\n  ```python\n  add(1, 2)\n  ```\n  """\n  retur
         f"```python\n{ADD}\n```\nNow:\n```python\ndef add(",
     ],
 )
-def test_the_code_is_the_last_block_of_python(completion: str) -> None:
+def test_the_code_is_the_last_block_of_python(completion):
     tests = {"tests": "assert add(2, 3) == 5"}
 
     assert score("code_tests", completion, None, tests) == 1.0
 
 
-def test_an_earlier_block_of_python_does_not_count() -> None:
+def test_an_earlier_block_of_python_does_not_count():
     tests = {"tests": "assert add(2, 3) == 5"}
     completion = fenced(ADD) + fenced("def add(a, b): return a")
 
@@ -99,27 +99,27 @@ def test_an_earlier_block_of_python_does_not_count() -> None:
 @pytest.mark.parametrize(
     "guarded", ["print(add(int(input()), 2))", "import sys\n    print(sys.argv[1])"]
 )
-def test_a_main_guard_does_not_run_for_tests_of_functions(guarded: str) -> None:
+def test_a_main_guard_does_not_run_for_tests_of_functions(guarded):
     code = f"{ADD}\nif __name__ == '__main__':\n    {guarded}"
 
     assert judged(code, TWO) == 1.0
     assert judged(code, {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}) == 1.0
 
 
-def test_a_main_guard_starts_a_program() -> None:
+def test_a_main_guard_starts_a_program():
     code = f"{ADD}\nif __name__ == '__main__':\n    print(add(int(input()), 2))"
 
     assert judged(code, [{"input": "1", "output": "3"}]) == 1.0
 
 
-def test_a_main_guard_of_the_tests_starts_them() -> None:
+def test_a_main_guard_of_the_tests_starts_them():
     tests = "if __name__ == '__main__':\n    assert add(1, 2) == 4"
 
     assert judged(ADD, tests) == 0.0
     assert judged(ADD, tests.replace("4", "3")) == 1.0
 
 
-def test_code_keeps_its_own_annotations() -> None:
+def test_code_keeps_its_own_annotations():
     code = """
 from dataclasses import dataclass
 @dataclass
@@ -136,7 +136,7 @@ def add(a, b): return Pair(a).a + b if Pair.__annotations__["a"] is int else Non
     assert judged(postponed, TWO) == 1.0
 
 
-def test_setup_columns_run_before_the_tests() -> None:
+def test_setup_columns_run_before_the_tests():
     columns = {
         "tests": ["assert f(N(3)) == 3", "assert f(N(-1)) == -math.floor(1.5)"],
         "test_imports": ["import math", "import re"],
@@ -148,13 +148,13 @@ def test_setup_columns_run_before_the_tests() -> None:
     assert score("code_tests", code, None, columns | {"test_setup_code": ""}) == 0.0
 
 
-def test_a_loop_without_end_fails_what_is_left() -> None:
+def test_a_loop_without_end_fails_what_is_left():
     code = "def add(a, b):\n    while a < 0: pass\n    return a + b"
 
     assert judged(code, TWO, timeout_seconds=1) == 0.5
 
 
-def test_asserts_mean_what_they_mean_in_python() -> None:
+def test_asserts_mean_what_they_mean_in_python():
     wrong = [
         (tests, share, found)
         for tests, share in [
@@ -207,9 +207,7 @@ def test_asserts_mean_what_they_mean_in_python() -> None:
         ("for n in range(3):\n    assert add(n, 1) == n + 1", 1),
     ],
 )
-def test_tests_that_the_code_could_decide_are_counted(
-    tests: str, num_inside: int
-) -> None:
+def test_tests_that_the_code_could_decide_are_counted(tests, num_inside):
     found = scored("code_tests", fenced(ADD), None, {"tests": tests})
 
     assert found.total == 1.0
@@ -218,7 +216,7 @@ def test_tests_that_the_code_could_decide_are_counted(
     assert (refused is None) == bool(num_inside)
 
 
-def test_expected_values_are_never_sent() -> None:
+def test_expected_values_are_never_sent():
     text = """
 expected = 98765
 def check(candidate):
@@ -300,12 +298,12 @@ EXITS = "import atexit, os\natexit.register(os._exit, 0)\nos._exit(0)"
         "assert add(1, 2) == 98765 and add(2, 3) == 98765",
     ],
 )
-def test_code_that_cheats_gains_nothing(code: str, test: str) -> None:
+def test_code_that_cheats_gains_nothing(code, test):
     plan_of_asserts.cache_clear()  # so that the plan is the call before the code's
     assert judged(code, [test, test]) == 0.0
 
 
-def test_programs_read_and_print() -> None:
+def test_programs_read_and_print():
     code = "print(sum(map(int, input().split())))"
     pairs = [
         {"input": "1 2\n", "output": "3\n"},
@@ -317,13 +315,13 @@ def test_programs_read_and_print() -> None:
     assert judged(code, pairs) == 0.5
 
 
-def test_a_programs_input_may_be_longer_than_a_pipe() -> None:
+def test_a_programs_input_may_be_longer_than_a_pipe():
     code = "import sys\nprint(len(sys.stdin.read()))"
 
     assert judged(code, [{"input": "x" * 200_000, "output": "200000"}]) == 1.0
 
 
-def test_calls_of_a_named_function() -> None:
+def test_calls_of_a_named_function():
     tests = {"fn_name": "g", "inputs": [[1, 2], [3, 4]], "outputs": [[1, 2], [3, 5]]}
 
     assert judged("def g(a, b): return (a, b)", tests) == 0.5
@@ -343,9 +341,7 @@ def test_calls_of_a_named_function() -> None:
         ("[a, b]", [[[1, 2]], [[3, 4]]], 1.0),
     ],
 )
-def test_results_may_be_wrapped_in_a_list(
-    body: str, outputs: list[Any], share: float
-) -> None:
+def test_results_may_be_wrapped_in_a_list(body, outputs, share):
     tests = {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": outputs}
 
     assert judged(f"def add(a, b): return {body}", tests) == share
@@ -357,7 +353,7 @@ def functional(given: Any, wanted: Any, metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("metadata", [{"func_name": "add"}, '{"func_name": "add"}'])
-def test_functional_cases_have_a_json_text_per_line(metadata: Any) -> None:
+def test_functional_cases_have_a_json_text_per_line(metadata):
     tests = [
         functional("1\n2", "3", metadata),
         functional("[1]\n[2]\n", "[1, 2]", metadata),
@@ -396,22 +392,20 @@ def test_functional_cases_have_a_json_text_per_line(metadata: Any) -> None:
         ({"tests": "x" * 300_000}, "300,000 characters"),
     ],
 )
-def test_a_row_whose_tests_cannot_be_read_gets_no_score(
-    columns: dict[str, Any], words: str
-) -> None:
+def test_a_row_whose_tests_cannot_be_read_gets_no_score(columns, words):
     found = scored("code_tests", fenced(ADD), None, columns)
 
     assert found.total is None
     assert words in found.errors["it"]
 
 
-def test_tests_are_cut_before_they_are_read() -> None:
+def test_tests_are_cut_before_they_are_read():
     many = ["assert add(1, 1) == 2"] * 3 + ["assert (" + "x" * 10_000_000]
 
     assert judged(ADD, many, max_tests=3) == 1.0
 
 
-def test_numbers_that_collide_cost_no_time() -> None:
+def test_numbers_that_collide_cost_no_time():
     code = "def f(): return {n * (2**61 - 1) for n in range(1, 3000)}"
 
     assert judged(code, ["assert f() == {1, 2}"], timeout_seconds=20) == 0.0

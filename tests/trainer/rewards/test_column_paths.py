@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.trainer.rewards.scores import score, scored
@@ -32,7 +30,7 @@ NESTED = {"a": {"b": [1, {"c": "x"}], "d.e": 2, "n": None}, "a.b": 3, "list": ["
         (".", "none"),
     ],
 )
-def test_a_path_leads_through_objects_and_lists(path: str, found: Any) -> None:
+def test_a_path_leads_through_objects_and_lists(path, found):
     assert column_of(NESTED, path, "none") == found
 
 
@@ -83,9 +81,7 @@ RULES_WITH_COLUMNS = [
     RULES_WITH_COLUMNS,
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_rules_column_may_be_a_path(
-    kind: str, completion: str, inner: dict[str, Any], params: dict[str, Any]
-) -> None:
+def test_a_rules_column_may_be_a_path(kind, completion, inner, params):
     assert score(kind, completion, "B", {"in": inner}, **params) == 1.0
 
     missing = scored(kind, completion, "B", {"in": {}}, **params)
@@ -94,7 +90,7 @@ def test_a_rules_column_may_be_a_path(
     assert "in." in missing.errors["it"]
 
 
-def test_options_come_from_a_column_each() -> None:
+def test_options_come_from_a_column_each():
     columns = {"A": "Lyon", "B": "Paris", "C": 3}
     found = {
         completion: score(
@@ -127,7 +123,7 @@ def test_options_come_from_a_column_each() -> None:
     )
 
 
-def test_a_judges_template_names_values_inside_a_column() -> None:
+def test_a_judges_template_names_values_inside_a_column():
     sample = Sample("p", "c", ["4", "four"], {"extra": {"rubric": "be strict"}})
 
     question = make_question("", "{completion} {extra.rubric} {answer}", sample)
@@ -142,7 +138,7 @@ def test_a_judges_template_names_values_inside_a_column() -> None:
         make_question("", "{completion} {extra.level}", sample)
 
 
-def test_a_judge_sees_what_tools_were_called_with() -> None:
+def test_a_judge_sees_what_tools_were_called_with():
     call = {"function": {"name": "add", "arguments": '{"a": 1}'}}
     messages = [
         {"role": "user", "content": "1+2?"},

@@ -71,7 +71,7 @@ def judged(task: str, answer: str, entry: dict[str, Any]) -> float | None:
 
 
 @pytest.mark.parametrize("task", each(GENERATED))
-def test_a_task_makes_rows_that_ask_something(task: str) -> None:
+def test_a_task_makes_rows_that_ask_something(task):
     entries = made(task)
 
     assert len(entries) == 2
@@ -79,7 +79,7 @@ def test_a_task_makes_rows_that_ask_something(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", each(SCORED - OPEN))
-def test_a_rows_solution_gets_the_highest_score(task: str) -> None:
+def test_a_rows_solution_gets_the_highest_score(task):
     for entry in made(task):
         answer = entry["answer"]
         if answer is None:
@@ -89,7 +89,7 @@ def test_a_rows_solution_gets_the_highest_score(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", each(SCORED))
-def test_the_rule_says_what_the_library_says_of_its_own_entry(task: str) -> None:
+def test_the_rule_says_what_the_library_says_of_its_own_entry(task):
     import reasoning_gym
 
     scorer = reasoning_gym.create_dataset(task, size=2, seed=3)
@@ -105,7 +105,7 @@ def test_the_rule_says_what_the_library_says_of_its_own_entry(task: str) -> None
             assert judged(task, answer, entry) == pytest.approx(expected), answer
 
 
-def test_a_puzzle_without_an_answer_of_its_own_is_judged_by_its_rules() -> None:
+def test_a_puzzle_without_an_answer_of_its_own_is_judged_by_its_rules():
     """The car A drives out of an empty street."""
     board = "o" * 12 + "AAoooo" + "o" * 18
     entry = {"question": "?", "answer": None, "metadata": {"board_config": board}}
@@ -114,7 +114,7 @@ def test_a_puzzle_without_an_answer_of_its_own_is_judged_by_its_rules() -> None:
     assert judged("rush_hour", "A+1", entry) == pytest.approx(0.01)
 
 
-def test_boxes_that_meet_their_targets_are_counted() -> None:
+def test_boxes_that_meet_their_targets_are_counted():
     state = {"0.5_0.5": ["box_red", "target_red"], "1.5_0.5": ["box_blue"]}
     entry = {"question": "?", "answer": None, "metadata": {"initial_state": state}}
     plan = [{"Agent[0.5, 0.5]": "move(box_red, target_red)"}]
@@ -122,7 +122,7 @@ def test_boxes_that_meet_their_targets_are_counted() -> None:
     assert judged("boxnet", json.dumps(plan), entry) == 0.5
 
 
-def test_an_invalid_board_gives_no_score() -> None:
+def test_an_invalid_board_gives_no_score():
     entry = {"question": "?", "answer": "1 2", "metadata": {"output": 3}}
 
     assert judged("arc_agi", "1 2", entry) is None

@@ -89,7 +89,7 @@ HELPERS = (
 
 
 @pytest.mark.parametrize(("source", "form"), FORM_OF.items())
-def test_the_signature_shows_the_form(source: str, form: str):
+def test_the_signature_shows_the_form(source, form):
     found = recognise(source)
 
     named = {each.name: each.form for each in found.functions}
@@ -98,7 +98,7 @@ def test_the_signature_shows_the_form(source: str, form: str):
 
 
 @pytest.mark.parametrize(("source", "word"), REFUSED.items())
-def test_a_nearly_recognised_function_has_a_reason(source: str, word: str):
+def test_a_nearly_recognised_function_has_a_reason(source, word):
     found = recognise(source)
 
     assert found.functions == ()
@@ -108,7 +108,7 @@ def test_a_nearly_recognised_function_has_a_reason(source: str, word: str):
 
 
 @pytest.mark.parametrize("source", HELPERS)
-def test_helpers_are_no_reward_functions(source: str):
+def test_helpers_are_no_reward_functions(source):
     found = recognise(source)
 
     assert (found.functions, found.refused) == ((), {})
@@ -132,9 +132,7 @@ HELPED = {
 
 
 @pytest.mark.parametrize(("source", "helper"), HELPED.items())
-def test_a_function_that_others_call_is_a_rule_only_by_its_name(
-    source: str, helper: str
-):
+def test_a_function_that_others_call_is_a_rule_only_by_its_name(source, helper):
     assert [each.name for each in recognise(source).functions] == ["f"]
     assert select(source, "").name == "f"
     assert select(source, helper).name == helper
@@ -151,7 +149,7 @@ def test_a_function_that_others_call_is_a_rule_only_by_its_name(
         "def g(completions): ...",
     ],
 )
-def test_a_function_of_the_text_that_tells_of_a_number_is_a_rule(other: str):
+def test_a_function_of_the_text_that_tells_of_a_number_is_a_rule(other):
     source = f"{other}\ndef f(completion, answer): ..."
 
     assert [each.name for each in recognise(source).functions] == ["g", "f"]
@@ -176,7 +174,7 @@ def test_functions_that_all_call_each_other_are_all_rules():
 
 
 @pytest.mark.parametrize("line", ["%pip install math-verify", "!pip install x"])
-def test_a_notebook_command_is_a_fault_that_names_it(line: str):
+def test_a_notebook_command_is_a_fault_that_names_it(line):
     found = recognise(f"import math\n{line}\ndef f(completions): ...")
 
     assert "Line 2" in found.fault
@@ -227,7 +225,7 @@ def test_a_function_named_reward_is_called_without_being_named():
     "source",
     ["from elsewhere import x as reward", "reward = make()", "def reward(:"],
 )
-def test_a_reward_that_cannot_be_seen_is_called_as_before(source: str):
+def test_a_reward_that_cannot_be_seen_is_called_as_before(source):
     assert select(source, "") == RewardFunction(name="reward", form="cohort")
 
 

@@ -106,7 +106,7 @@ class Others:
 
 
 @pytest.fixture
-def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[Others]:
+def others(monkeypatch) -> Iterator[Others]:
     found = Others()
     batching = Batching(
         score=found.judge, most_at_once=lambda _: 4, num_calls=lambda _: 1
@@ -121,7 +121,7 @@ def totals(groups: Sequence[Group]) -> list[list[float | None]]:
     return [[score.total for score in group.scores] for group in groups]
 
 
-def test_groups_that_wait_are_requested_together(others: Others):
+def test_groups_that_wait_are_requested_together(others):
     reward = RewardConfig(recipe=recipe_of("length"))
     groups = [group_of("a", "bb"), *[group_of("c", "d")] * 2, group_of("ccc")]
     with closing(Scorer(0)) as scorer:
@@ -138,7 +138,7 @@ def test_groups_that_wait_are_requested_together(others: Others):
     assert others.asked == [["a", "bb"], ["c", "d", "c", "d"], ["ccc"]]
 
 
-def test_a_group_that_is_larger_than_a_call_is_requested_in_parts(others: Others):
+def test_a_group_that_is_larger_than_a_call_is_requested_in_parts(others):
     others.may_answer.set()
 
     (score, *_) = score_all(recipe_of("length"), texts(*"abcdef"))
@@ -148,7 +148,7 @@ def test_a_group_that_is_larger_than_a_call_is_requested_in_parts(others: Others
 
 
 @pytest.mark.parametrize("act", ["fail", "raise"])
-def test_waiting_callers_get_the_error(others: Others, act: str):
+def test_waiting_callers_get_the_error(others, act):
     others.may_answer.set()
     others.error = Unscorable("No reply.") if act == "fail" else KeyError("x")
     with closing(Scorer(0)) as scorer:
@@ -163,7 +163,7 @@ def test_waiting_callers_get_the_error(others: Others, act: str):
             ] * 2
 
 
-def test_scores_from_elsewhere_join_local_scores(others: Others):
+def test_scores_from_elsewhere_join_local_scores(others):
     others.may_answer.set()
     recipe = Recipe.model_validate(
         {
@@ -181,7 +181,7 @@ def test_scores_from_elsewhere_join_local_scores(others: Others):
     assert found.scores[0].total == 2.0
 
 
-def test_closing_cancels_what_still_waits(others: Others):
+def test_closing_cancels_what_still_waits(others):
     scorer = Scorer(0)
     results: list[Callable[[], Any]] = []
     for text in ("under way", "waiting"):

@@ -34,7 +34,7 @@ def by_length(asked: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def keyed(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Judging:
+def keyed(judging, monkeypatch) -> Judging:
     monkeypatch.setenv("COHORT_JUDGE_KEY_LAB", KEY)
     monkeypatch.setenv("COHORT_JUDGE_URL_LAB", judging.url)
     judging.reply = by_length
@@ -42,9 +42,7 @@ def keyed(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Judging:
 
 
 @pytest.fixture
-def write(
-    keyed: Judging, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> Callable[..., Path]:
+def write(keyed, model_folder, rows_path, tmp_path) -> Callable[..., Path]:
     """A configuration of two quick steps whose rule is the judge."""
 
     def written(changes: dict[str, Any] | None = None, **parts: Any) -> Path:
@@ -72,9 +70,7 @@ def rewards(out: Path) -> list[float | None]:
     return [each["reward"] for group in groups for each in group["completions"]]
 
 
-def test_a_run_resumed_asks_nothing_twice_and_writes_no_key(
-    write: Callable[..., Path], keyed: Judging, tmp_path: Path
-) -> None:
+def test_a_run_resumed_asks_nothing_twice_and_writes_no_key(write, keyed, tmp_path):
     config, out = write(), tmp_path / "run"
     assert run_trainer("run", config, "--out", out).returncode == 0
     first, num_asked = rewards(out), len(keyed.asked)
@@ -91,9 +87,7 @@ def test_a_run_resumed_asks_nothing_twice_and_writes_no_key(
     assert not any(KEY.encode() in text for text in texts)
 
 
-def test_an_unreachable_judge_gives_one_warning_and_no_score(
-    write: Callable[..., Path], keyed: Judging, tmp_path: Path
-) -> None:
+def test_an_unreachable_judge_gives_one_warning_and_no_score(write, keyed, tmp_path):
     config = write({"max_tries": 1}, reward={"max_error_share": 1})
     out = tmp_path / "run"
     keyed.faults = [status(503)] * 1_000
@@ -111,9 +105,7 @@ def test_an_unreachable_judge_gives_one_warning_and_no_score(
     assert "503" in values[0]
 
 
-def test_an_unreachable_judge_pauses_the_run_with_its_reason(
-    write: Callable[..., Path], keyed: Judging, tmp_path: Path
-) -> None:
+def test_an_unreachable_judge_pauses_the_run_with_its_reason(write, keyed, tmp_path):
     config, out = write({"max_tries": 1}), tmp_path / "run"
     keyed.faults = [status(503)] * 1_000
 
@@ -123,9 +115,7 @@ def test_an_unreachable_judge_pauses_the_run_with_its_reason(
     assert "status 503" in done.stderr
 
 
-def test_a_run_without_its_key_does_not_begin(
-    write: Callable[..., Path], keyed: Judging, tmp_path: Path
-) -> None:
+def test_a_run_without_its_key_does_not_begin(write, keyed, tmp_path):
     config, out = write({"key_name": "OTHER"}), tmp_path / "run"
 
     done = run_trainer("run", config, "--out", out)
@@ -136,9 +126,7 @@ def test_a_run_without_its_key_does_not_begin(
     assert keyed.asked == []
 
 
-def test_steps_are_judged_with_what_stands_before_them(
-    write: Callable[..., Path], keyed: Judging, tmp_path: Path
-) -> None:
+def test_steps_are_judged_with_what_stands_before_them(write, keyed, tmp_path):
     params = {
         "base_url": keyed.url,
         "model": "steps",
@@ -163,9 +151,7 @@ def test_steps_are_judged_with_what_stands_before_them(
     assert len(set(before)) > 3
 
 
-def test_completions_are_judged_while_others_are_sampled(
-    keyed: Judging, tmp_path: Path
-) -> None:
+def test_completions_are_judged_while_others_are_sampled(keyed, tmp_path):
     sampled = threading.Event()
     keyed.reply = lambda _: "7" if sampled.wait(30) else "0"
     recipe = recipe_of("llm_judge", base_url=keyed.url, model="m")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ PRIVATE = [
 ]  # fmt: skip
 
 
-def test_an_address_that_is_not_public_is_refused() -> None:
+def test_an_address_that_is_not_public_is_refused():
     assert [host for host in PRIVATE if not is_refused(f"https://{host}/v1")] == []
 
 
@@ -45,7 +44,7 @@ def is_refused(url: str) -> bool:
 
 
 @pytest.mark.parametrize("ip", ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111"])
-def test_public_addresses_are_recognised(ip: str) -> None:
+def test_public_addresses_are_recognised(ip):
     assert is_public(ip)
 
 
@@ -70,20 +69,18 @@ def test_public_addresses_are_recognised(ip: str) -> None:
         "https://[::1/v1",
     ],
 )
-def test_an_invalid_base_url_is_refused_with_the_recipe(url: str) -> None:
+def test_an_invalid_base_url_is_refused_with_the_recipe(url):
     with pytest.raises(ValueError, match=r"address|base_url"):
         scored("llm_judge", "c", base_url=url, model="m")
 
 
 @pytest.mark.parametrize("url", ["http://example.com/v1", "https://example.com:8443"])
-def test_other_than_https_on_its_port_is_for_allowed_hosts(url: str) -> None:
+def test_other_than_https_on_its_port_is_for_allowed_hosts(url):
     with pytest.raises(Refused, match="COHORT_JUDGE_HOSTS"):
         resolve(read_url(url), JUDGES)
 
 
-def test_a_name_is_refused_when_one_of_its_addresses_is_private(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_name_is_refused_when_one_of_its_addresses_is_private(monkeypatch):
     resolving(monkeypatch, "8.8.8.8", "10.0.0.7")
 
     with pytest.raises(Refused, match=r"10\.0\.0\.7"):
@@ -103,9 +100,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, *ips: str) -> list[str]:
     return asked
 
 
-def test_the_address_that_was_looked_at_is_connected_to(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_address_that_was_looked_at_is_connected_to(monkeypatch):
     with judge_server() as judging:
         port = int(judging.url.split("/")[2].partition(":")[2])
         monkeypatch.setenv("COHORT_JUDGE_HOSTS", f"judge.example.com:{port}")
@@ -120,9 +115,7 @@ def test_the_address_that_was_looked_at_is_connected_to(
     assert judging.headers[0]["Host"] == f"judge.example.com:{port}"
 
 
-def test_an_allowed_host_is_allowed_only_on_its_port(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_allowed_host_is_allowed_only_on_its_port(monkeypatch):
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1:1, [::1]:8000")
 
     found = scored("llm_judge", "c", base_url="http://127.0.0.1:2/v1", model="m")
@@ -132,9 +125,7 @@ def test_an_allowed_host_is_allowed_only_on_its_port(
 
 
 @pytest.mark.parametrize("hosts", ["localhost", "http://localhost:8000", "a:b", ":80"])
-def test_hosts_that_cannot_be_read_are_named(
-    hosts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_that_cannot_be_read_are_named(hosts, monkeypatch):
     monkeypatch.setenv("COHORT_JUDGE_HOSTS", hosts)
 
     found = scored("llm_judge", "c", base_url="https://example.com", model="m")
@@ -144,7 +135,7 @@ def test_hosts_that_cannot_be_read_are_named(
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-def test_no_redirect_is_followed(code: int, judging: Judging) -> None:
+def test_no_redirect_is_followed(code, judging):
     judging.faults = [status(code, Location=judging.url + "/elsewhere")]
 
     found = scored("llm_judge", "c", base_url=judging.url, model="m")
@@ -154,9 +145,7 @@ def test_no_redirect_is_followed(code: int, judging: Judging) -> None:
     assert judging.paths == ["/v1/chat/completions"]
 
 
-def test_no_proxy_of_the_environment_is_used(
-    judging: Judging, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_proxy_of_the_environment_is_used(judging, monkeypatch):
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
         monkeypatch.setenv(name.upper(), "http://127.0.0.1:1")
@@ -168,19 +157,19 @@ KEY = "sk-4711-hush"
 
 
 @pytest.fixture
-def keyed(judging: Judging, monkeypatch: pytest.MonkeyPatch) -> Judging:
+def keyed(judging, monkeypatch) -> Judging:
     monkeypatch.setenv("COHORT_JUDGE_KEY_LAB", KEY)
     monkeypatch.setenv("COHORT_JUDGE_URL_LAB", judging.url)
     return judging
 
 
-def test_the_key_of_the_environment_is_sent(keyed: Judging) -> None:
+def test_the_key_of_the_environment_is_sent(keyed):
     assert ask(keyed, key_name="LAB") == [SCORE]
 
     assert keyed.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
-def test_without_a_name_no_key_is_sent(keyed: Judging) -> None:
+def test_without_a_name_no_key_is_sent(keyed):
     ask(keyed)
 
     assert "Authorization" not in keyed.headers[0]
@@ -202,9 +191,7 @@ def test_without_a_name_no_key_is_sent(keyed: Judging) -> None:
         ("https://evil.example/v1", False),
     ],
 )
-def test_a_key_goes_to_its_own_address_alone(
-    url: str, goes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_goes_to_its_own_address_alone(url, goes, monkeypatch):
     monkeypatch.setenv("COHORT_JUDGE_KEY_LAB", KEY)
     monkeypatch.setenv("COHORT_JUDGE_URL_LAB", "https://api.example.com/v1")
 
@@ -216,9 +203,7 @@ def test_a_key_goes_to_its_own_address_alone(
     assert KEY not in str(caught.value)
 
 
-def test_a_key_may_stand_in_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_may_stand_in_a_file(tmp_path, monkeypatch):
     path = tmp_path / "key"
     monkeypatch.setenv("COHORT_JUDGE_KEY_LAB_FILE", str(path))
     monkeypatch.setenv("COHORT_JUDGE_URL_LAB", "https://api.example.com/v1")
@@ -244,11 +229,8 @@ def test_a_key_may_stand_in_a_file(
     ],
 )
 def test_missing_credentials_are_named_before_a_run(
-    variables: dict[str, str],
-    words: str,
-    judging: Judging,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    variables, words, judging, monkeypatch
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
@@ -263,7 +245,7 @@ def test_missing_credentials_are_named_before_a_run(
 @pytest.mark.parametrize(
     "name", ["lab", "LAB-1", "1LAB", "PATH;X", "A" * 41, "SECRET_KEY\n", "../X"]
 )
-def test_no_other_variable_can_be_named(name: str, judging: Judging) -> None:
+def test_no_other_variable_can_be_named(name, judging):
     with pytest.raises(ValueError, match="key_name"):
         params_of(judging, key_name=name)
 
@@ -277,9 +259,7 @@ def test_no_other_variable_can_be_named(name: str, judging: Judging) -> None:
         text(f"Your key is {KEY}"),
     ],
 )
-def test_an_endpoint_that_tells_the_key_is_not_repeated(
-    fault: Any, keyed: Judging, tmp_path: Path
-) -> None:
+def test_an_endpoint_that_tells_the_key_is_not_repeated(fault, keyed, tmp_path):
     keyed.faults = [fault]
 
     with open_session(tmp_path) as session:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.rewards.judge_server import Judging, status, text
+from tests.trainer.rewards.judge_server import status, text
 from tests.trainer.rewards.test_llm_judge_faults import SCORE, ask
 from trainer.rewards.model_judge.client import Reply
 from trainer.rewards.model_judge.ledger import Ledger
@@ -31,7 +31,7 @@ def add_reply(ledger: Ledger, number: int) -> None:
     ledger.add("x", question(number), Reply(f"é {number}", 1, False))
 
 
-def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> None:
+def test_a_resumed_run_asks_nothing_twice(judging, tmp_path):
     with open_session(tmp_path):
         before = ask(judging, "a", "b")
     with open_session(tmp_path):
@@ -41,7 +41,7 @@ def test_a_resumed_run_asks_nothing_twice(judging: Judging, tmp_path: Path) -> N
     assert len(judging.asked) == 3
 
 
-def test_attempts_share_their_replies(judging: Judging, tmp_path: Path) -> None:
+def test_attempts_share_their_replies(judging, tmp_path):
     limits = {"budget_calls": 3, **ONE}
     with open_session(tmp_path / "9", attempts=tmp_path):
         before = ask(judging, "a", "b", **limits)
@@ -57,9 +57,7 @@ def test_attempts_share_their_replies(judging: Judging, tmp_path: Path) -> None:
     assert sorted(kept) == [1, 2]
 
 
-def test_an_attempt_repeats_requests_without_a_usable_reply(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_an_attempt_repeats_requests_without_a_usable_reply(judging, tmp_path):
     judging.faults = [text("I am not what you take me for.")]
     with open_session(tmp_path / "1", attempts=tmp_path):
         first = [ask(judging, "a", **ONE) for _ in range(2)]
@@ -75,9 +73,7 @@ def test_an_attempt_repeats_requests_without_a_usable_reply(
     assert len(judging.asked) == 2
 
 
-def test_an_attempt_does_not_repeat_requests_with_truncated_replies(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_an_attempt_does_not_repeat_requests_with_truncated_replies(judging, tmp_path):
     judging.finish_reason = "length"
     found = []
     for attempt in ("1", "2"):
@@ -88,7 +84,7 @@ def test_an_attempt_does_not_repeat_requests_with_truncated_replies(
     assert len(judging.asked) == 1
 
 
-def test_the_newest_reply_is_that_of_the_newest_attempt(tmp_path: Path) -> None:
+def test_the_newest_reply_is_that_of_the_newest_attempt(tmp_path):
     """Whatever the numbers of attempts and processes are written as."""
     for attempt, rank, reported in (
         (3, 0, "third"),
@@ -118,9 +114,7 @@ def test_the_newest_reply_is_that_of_the_newest_attempt(tmp_path: Path) -> None:
         {"high": 100},
     ],
 )
-def test_another_question_is_asked(
-    change: dict[str, Any], judging: Judging, tmp_path: Path
-) -> None:
+def test_another_question_is_asked(change, judging, tmp_path):
     with open_session(tmp_path):
         ask(judging, "a")
         ask(judging, "a", **change)
@@ -128,9 +122,7 @@ def test_another_question_is_asked(
     assert len(judging.asked) == 2
 
 
-def test_how_it_is_asked_makes_no_other_question(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_how_it_is_asked_makes_no_other_question(judging, tmp_path):
     with open_session(tmp_path):
         ask(judging, "a")
         ask(judging, "a", max_tries=9, max_concurrency=2, budget_calls=7)
@@ -138,9 +130,7 @@ def test_how_it_is_asked_makes_no_other_question(
     assert len(judging.asked) == 1
 
 
-def test_a_run_stops_asking_when_its_calls_are_spent(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_a_run_stops_asking_when_its_calls_are_spent(judging, tmp_path):
     with open_session(tmp_path):
         found = ask(judging, "a", "b", "c", budget_calls=2, **ONE)
         known = ask(judging, "a", budget_calls=2, **ONE)
@@ -153,9 +143,7 @@ def test_a_run_stops_asking_when_its_calls_are_spent(
     assert len(judging.asked) == 2
 
 
-def test_failed_calls_count_as_spent_after_a_resume(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_failed_calls_count_as_spent_after_a_resume(judging, tmp_path):
     judging.faults = [status(400), status(500)]
     with open_session(tmp_path):
         ask(judging, "a", "b", budget_calls=3, **ONE)
@@ -167,9 +155,7 @@ def test_failed_calls_count_as_spent_after_a_resume(
     assert "used up" in second[0]
 
 
-def test_tokens_are_counted_as_the_endpoint_tells(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_tokens_are_counted_as_the_endpoint_tells(judging, tmp_path):
     judging.tokens = 60
     with open_session(tmp_path):
         found = ask(judging, "a", "b", "c", budget_tokens=100, **ONE)
@@ -178,9 +164,7 @@ def test_tokens_are_counted_as_the_endpoint_tells(
     assert "100 tokens" in found[2]
 
 
-def test_tokens_that_are_not_reported_are_estimated(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_tokens_that_are_not_reported_are_estimated(judging, tmp_path):
     judging.tokens = None
     with open_session(tmp_path):
         found = ask(judging, "a" * 4_000, "b", budget_tokens=1_000, **ONE)
@@ -189,9 +173,7 @@ def test_tokens_that_are_not_reported_are_estimated(
     assert "used up" in found[1]
 
 
-def test_another_rule_of_the_same_model_spends_of_the_same_budget(
-    judging: Judging, tmp_path: Path
-) -> None:
+def test_another_rule_of_the_same_model_spends_of_the_same_budget(judging, tmp_path):
     with open_session(tmp_path):
         ask(judging, "a", budget_calls=1, **ONE)
         other = ask(judging, "a", system="Be kind.", budget_calls=1, **ONE)
@@ -201,7 +183,7 @@ def test_another_rule_of_the_same_model_spends_of_the_same_budget(
     assert another == [SCORE]
 
 
-def test_processes_share_what_is_left(tmp_path: Path) -> None:
+def test_processes_share_what_is_left(tmp_path):
     first = Ledger(tmp_path, num_processes=1)
     assert first.take_call("x", max_calls=9, max_tokens=100)
     first.add("x", question(1), Reply("7", 10, False))
@@ -219,7 +201,7 @@ def test_processes_share_what_is_left(tmp_path: Path) -> None:
         ledger.close()
 
 
-def test_a_line_cut_by_a_crash_costs_that_reply_alone(tmp_path: Path) -> None:
+def test_a_line_cut_by_a_crash_costs_that_reply_alone(tmp_path):
     ledger = Ledger(tmp_path)
     for number in (1, 2):
         add_reply(ledger, number)
@@ -250,9 +232,7 @@ class SmallDisk(FileIO):
 
 
 @pytest.mark.parametrize("room", [0, 30])
-def test_replies_lost_to_a_full_disk_are_written_later(
-    room: int, tmp_path: Path
-) -> None:
+def test_replies_lost_to_a_full_disk_are_written_later(room, tmp_path):
     ledger, disk = ledger_on_a_small_disk(tmp_path, room=room)
     add_reply(ledger, 1)
     found = find(ledger, question(1))
@@ -266,9 +246,7 @@ def test_replies_lost_to_a_full_disk_are_written_later(
     again.close()
 
 
-def test_closing_the_ledger_on_a_full_disk_does_not_fail(
-    tmp_path: Path,
-) -> None:
+def test_closing_the_ledger_on_a_full_disk_does_not_fail(tmp_path):
     ledger, disk = ledger_on_a_small_disk(tmp_path, room=150)
     for number in (1, 2):
         add_reply(ledger, number)
@@ -291,7 +269,7 @@ def ledger_on_a_small_disk(folder: Path, *, room: int) -> tuple[Ledger, SmallDis
     return ledger, disk
 
 
-def test_without_a_run_replies_are_known_for_a_while(judging: Judging) -> None:
+def test_without_a_run_replies_are_known_for_a_while(judging):
     ask(judging, "a")
     ask(judging, "a")
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def ask(judging: Judging, *completions: str, **changes: Any) -> list[Any]:
 
 
 @pytest.fixture
-def run(judging: Judging, tmp_path: Path) -> Iterator[Session]:
+def run(judging, tmp_path) -> Iterator[Session]:
     with open_session(tmp_path) as session:
         yield session
 
@@ -63,7 +62,7 @@ def run(judging: Judging, tmp_path: Path) -> Iterator[Session]:
         status(429, b'{"error": {"message": "slow down"}}', Retry_After="0.05"),
     ],
 )  # fmt: skip
-def test_temporary_failures_are_retried(fault: Any, judging: Judging) -> None:
+def test_temporary_failures_are_retried(fault, judging):
     judging.faults = [fault, fault]
 
     assert ask(judging) == [SCORE]
@@ -86,9 +85,7 @@ def test_temporary_failures_are_retried(fault: Any, judging: Judging) -> None:
         (huge, "than 2 MiB"),
     ],
 )
-def test_permanent_failures_are_not_retried(
-    fault: Any, words: str, judging: Judging
-) -> None:
+def test_permanent_failures_are_not_retried(fault, words, judging):
     judging.faults = [fault, fault]
 
     (found,) = ask(judging)
@@ -97,7 +94,7 @@ def test_permanent_failures_are_not_retried(
     assert len(judging.asked) == 1
 
 
-def test_the_number_of_tries_is_limited(judging: Judging) -> None:
+def test_the_number_of_tries_is_limited(judging):
     judging.faults = [status(503)] * 3
 
     (found,) = ask(judging, max_tries=3)
@@ -106,7 +103,7 @@ def test_the_number_of_tries_is_limited(judging: Judging) -> None:
     assert len(judging.asked) == 3
 
 
-def test_an_unreachable_endpoint_gives_no_score(judging: Judging) -> None:
+def test_an_unreachable_endpoint_gives_no_score(judging):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     judging.url = f"http://127.0.0.1:{port}/v1"
@@ -118,7 +115,7 @@ def test_an_unreachable_endpoint_gives_no_score(judging: Judging) -> None:
     assert "cannot reach" in found
 
 
-def test_a_slow_reply_is_waited_for_as_long_as_allowed(judging: Judging) -> None:
+def test_a_slow_reply_is_waited_for_as_long_as_allowed(judging):
     judging.faults = [slow(60)]
     begin = time.monotonic()
 
@@ -128,7 +125,7 @@ def test_a_slow_reply_is_waited_for_as_long_as_allowed(judging: Judging) -> None
     assert time.monotonic() - begin < 30
 
 
-def test_a_reply_that_drips_is_held_to_the_same_time(judging: Judging) -> None:
+def test_a_reply_that_drips_is_held_to_the_same_time(judging):
     judging.faults = [dripping(60)]
     begin = time.monotonic()
 
@@ -138,7 +135,7 @@ def test_a_reply_that_drips_is_held_to_the_same_time(judging: Judging) -> None:
     assert time.monotonic() - begin < 30
 
 
-def test_retry_after_holds_for_all_that_ask(judging: Judging, run: Session) -> None:
+def test_retry_after_holds_for_all_that_ask(judging, run):
     times: list[float] = []
 
     def note(asked: dict[str, Any]) -> str:
@@ -164,7 +161,7 @@ def test_retry_after_holds_for_all_that_ask(judging: Judging, run: Session) -> N
     assert min(times) - begin >= 0.4
 
 
-def test_a_retry_after_of_an_hour_is_not_waited_for(judging: Judging) -> None:
+def test_a_retry_after_of_an_hour_is_not_waited_for(judging):
     judging.faults = [status(429, Retry_After="3600")]
 
     (found,) = ask(judging)
@@ -173,7 +170,7 @@ def test_a_retry_after_of_an_hour_is_not_waited_for(judging: Judging) -> None:
     assert len(judging.asked) == 1
 
 
-def test_retry_after_may_be_a_date() -> None:
+def test_retry_after_may_be_a_date():
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
 
     assert _wait_seconds({"Retry-After": soon}) == pytest.approx(30, abs=2)
@@ -183,7 +180,7 @@ def test_retry_after_may_be_a_date() -> None:
         assert _wait_seconds({"Retry-After": nonsense}) is None
 
 
-def test_an_unreachable_endpoint_is_not_retried(judging: Judging, run: Session) -> None:
+def test_an_unreachable_endpoint_is_not_retried(judging, run):
     judging.faults = [status(500)] * 100
     ask(judging, *(f"c{n}" for n in range(8)), max_tries=2, max_concurrency=1)
     num_asked = len(judging.asked)
@@ -198,9 +195,7 @@ def test_an_unreachable_endpoint_is_not_retried(judging: Judging, run: Session) 
     assert len(judging.asked) == 16 + 1 + 1 + 2
 
 
-def test_questions_are_asked_at_the_same_time_but_not_too_many(
-    judging: Judging,
-) -> None:
+def test_questions_are_asked_at_the_same_time_but_not_too_many(judging):
     def wait(asked: dict[str, Any]) -> str:
         time.sleep(0.05)
         return "7"
@@ -213,7 +208,7 @@ def test_questions_are_asked_at_the_same_time_but_not_too_many(
     assert judging.most_at_once == 3
 
 
-def test_outcomes_keep_the_order_of_their_completions(judging: Judging) -> None:
+def test_outcomes_keep_the_order_of_their_completions(judging):
     def grade(asked: dict[str, Any]) -> str:
         user = asked["messages"][1]["content"]
         number = user.split("completion]\n")[1].split("\n")[0]
@@ -228,9 +223,7 @@ def test_outcomes_keep_the_order_of_their_completions(judging: Judging) -> None:
     assert len(judging.asked) == 4  # equal questions are one
 
 
-def test_connections_are_kept_and_a_closed_one_is_replaced(
-    judging: Judging, run: Session
-) -> None:
+def test_connections_are_kept_and_a_closed_one_is_replaced(judging, run):
     ask(judging, "a")
     ask(judging, "b")
     assert judging.num_connections == 1
@@ -247,7 +240,7 @@ def test_connections_are_kept_and_a_closed_one_is_replaced(
     assert judging.num_connections == 2
 
 
-def test_a_page_has_the_time_that_it_has(judging: Judging) -> None:
+def test_a_page_has_the_time_that_it_has(judging):
     judging.faults = [slow(60)]
     begin = time.monotonic()
 
@@ -261,7 +254,7 @@ def test_a_page_has_the_time_that_it_has(judging: Judging) -> None:
     assert time.monotonic() - begin < 30
 
 
-def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -> None:
+def test_the_end_of_a_run_ends_what_is_asked(judging, tmp_path):
     judging.faults = [slow(60), status(503, Retry_After="60")]
     found: list[Any] = []
     with open_session(tmp_path):
@@ -281,9 +274,7 @@ def test_the_end_of_a_run_ends_what_is_asked(judging: Judging, tmp_path: Path) -
     assert all(isinstance(each, str) for each in found)
 
 
-def test_an_unreadable_reply_gives_no_score_and_one_report(
-    judging: Judging, run: Session
-) -> None:
+def test_an_unreadable_reply_gives_no_score_and_one_report(judging, run):
     judging.faults = [text("Great!"), text("I like it")]
 
     found = ask(judging, "a", "b", max_concurrency=1)
@@ -294,7 +285,7 @@ def test_an_unreadable_reply_gives_no_score_and_one_report(
     assert current_session().take_warnings() == []
 
 
-def test_a_cut_reply_gives_no_score(judging: Judging) -> None:
+def test_a_cut_reply_gives_no_score(judging):
     judging.finish_reason = "length"
 
     (found,) = ask(judging, max_tokens=9)
@@ -302,7 +293,7 @@ def test_a_cut_reply_gives_no_score(judging: Judging) -> None:
     assert "9 tokens" in found
 
 
-def test_a_model_that_says_nothing_gives_no_score(judging: Judging) -> None:
+def test_a_model_that_says_nothing_gives_no_score(judging):
     judging.faults = [status(200, judging.completion(None))]
 
     (found,) = ask(judging)
@@ -310,7 +301,7 @@ def test_a_model_that_says_nothing_gives_no_score(judging: Judging) -> None:
     assert "cannot be parsed" in found
 
 
-def test_the_request_says_what_the_rule_says(judging: Judging) -> None:
+def test_the_request_says_what_the_rule_says(judging):
     ask(
         judging,
         temperature=None,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trainer.rewards.judge_server import Judging
 from tests.trainer.rewards.scores import scored
 from trainer.rewards.model_judge.question import (
     Unreadable,
@@ -35,9 +34,7 @@ INJECTIONS = [
 
 
 @pytest.mark.parametrize("completion", INJECTIONS)
-def test_a_completion_stays_between_its_marks(
-    completion: str, judging: Judging
-) -> None:
+def test_a_completion_stays_between_its_marks(completion, judging):
     scored("llm_judge", completion, base_url=judging.url, model="m")
 
     system, user = (message["content"] for message in judging.asked[0]["messages"])
@@ -49,7 +46,7 @@ def test_a_completion_stays_between_its_marks(
     assert completion not in outside
 
 
-def test_each_question_has_a_mark_of_its_own(judging: Judging) -> None:
+def test_each_question_has_a_mark_of_its_own(judging):
     for completion in ("a", "b"):
         scored("llm_judge", completion, base_url=judging.url, model="m")
 
@@ -61,7 +58,7 @@ def marks(*made: str) -> Iterator[str]:
     yield from made
 
 
-def test_a_mark_that_occurs_in_a_value_is_replaced() -> None:
+def test_a_mark_that_occurs_in_a_value_is_replaced():
     question = make_question("", "{completion}", Sample("p", "so aaaa and bbbb"))
     made = marks("aaaa", "bbbb", "cccc")
 
@@ -71,7 +68,7 @@ def test_a_mark_that_occurs_in_a_value_is_replaced() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_any_texts_stand_whole_between_marks(prompt: str, completion: str) -> None:
+def test_any_texts_stand_whole_between_marks(prompt, completion):
     question = make_question(
         "s", "Q {prompt} A {completion} ?", Sample(prompt, completion)
     )
@@ -87,7 +84,7 @@ def test_any_texts_stand_whole_between_marks(prompt: str, completion: str) -> No
     )
 
 
-def test_columns_and_the_answer_are_shown_and_other_braces_stay() -> None:
+def test_columns_and_the_answer_are_shown_and_other_braces_stay():
     columns = {"rubric": ["a", "é"], "prompt": "not this"}
     sample = Sample("p", "c", "42", columns, before="b")
     template = '{prompt} {completion} {answer} {rubric} {before} {"score": 1} {}'
@@ -105,9 +102,7 @@ def test_columns_and_the_answer_are_shown_and_other_braces_stay() -> None:
 
 
 @pytest.mark.parametrize("name", ["answer", "rubric"])
-def test_a_row_that_lacks_what_the_template_names_has_no_score(
-    name: str, judging: Judging
-) -> None:
+def test_a_row_that_lacks_what_the_template_names_has_no_score(name, judging):
     found = scored(
         "llm_judge",
         "c",
@@ -121,14 +116,14 @@ def test_a_row_that_lacks_what_the_template_names_has_no_score(
     assert judging.asked == []
 
 
-def test_a_template_without_the_completion_is_refused() -> None:
+def test_a_template_without_the_completion_is_refused():
     with pytest.raises(ValueError, match=r"\{completion\}"):
         scored(
             "llm_judge", "c", base_url="https://a.bc", model="m", template="{prompt}"
         )
 
 
-def test_an_empty_value_is_a_value() -> None:
+def test_an_empty_value_is_a_value():
     question = make_question("", "{before}{completion}", Sample("", ""))
 
     assert dict(question.values) == {"before": "", "completion": ""}
@@ -154,7 +149,7 @@ def read(reply: str, read_as: str = "last_number", **changes: object) -> float:
         ("99", 1.0),
     ],
 )
-def test_the_last_lines_number_is_cut_and_scaled(reply: str, score: float) -> None:
+def test_the_last_lines_number_is_cut_and_scaled(reply, score):
     assert read(reply) == pytest.approx(score)
 
 
@@ -165,7 +160,7 @@ def test_the_last_lines_number_is_cut_and_scaled(reply: str, score: float) -> No
         "1e3", "0x7", "seven", "7, 8", "٧", "Score: ", "#7", "7" * 12,
     ],
 )  # fmt: skip
-def test_a_last_line_with_more_than_a_number_is_unreadable(reply: str) -> None:
+def test_a_last_line_with_more_than_a_number_is_unreadable(reply):
     with pytest.raises(Unreadable):
         read(reply)
 
@@ -180,7 +175,7 @@ def test_a_last_line_with_more_than_a_number_is_unreadable(reply: str) -> None:
         ('{"score": 1e9}', 1.0),
     ],
 )
-def test_a_field_of_an_object_is_read(reply: str, score: float) -> None:
+def test_a_field_of_an_object_is_read(reply, score):
     assert read(reply, "json_field") == pytest.approx(score)
 
 
@@ -194,7 +189,7 @@ def test_a_field_of_an_object_is_read(reply: str, score: float) -> None:
         '{"score": 1' + "0" * 5_000 + "}", "```",
     ],
 )  # fmt: skip
-def test_a_reply_without_a_number_in_its_object_is_unreadable(reply: str) -> None:
+def test_a_reply_without_a_number_in_its_object_is_unreadable(reply):
     with pytest.raises(Unreadable):
         read(reply, "json_field")
 
@@ -203,18 +198,18 @@ def test_a_reply_without_a_number_in_its_object_is_unreadable(reply: str) -> Non
     ("reply", "score"),
     [("yes", 1.0), ("It is.\nYes.", 1.0), ("**No**", 0.0), ("NO\n", 0.0)],
 )
-def test_yes_is_one_and_no_is_nothing(reply: str, score: float) -> None:
+def test_yes_is_one_and_no_is_nothing(reply, score):
     assert read(reply, "yes_no") == score
 
 
 @pytest.mark.parametrize("reply", ["", "maybe", "yes and no", "yes\nor so", "y", "1"])
-def test_neither_yes_nor_no_is_unreadable(reply: str) -> None:
+def test_neither_yes_nor_no_is_unreadable(reply):
     with pytest.raises(Unreadable, match="yes nor no"):
         read(reply, "yes_no")
 
 
 @given(st.text(max_size=80), st.sampled_from(["last_number", "json_field", "yes_no"]))
-def test_any_reply_gives_a_score_from_0_to_1_or_none(reply: str, read_as: str) -> None:
+def test_any_reply_gives_a_score_from_0_to_1_or_none(reply, read_as):
     try:
         score = read(reply, read_as, low=-1.0, high=0.5)
     except Unreadable:
@@ -223,9 +218,7 @@ def test_any_reply_gives_a_score_from_0_to_1_or_none(reply: str, read_as: str) -
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-100, 100), st.floats(0.1, 100))
-def test_the_range_is_scaled_and_nothing_goes_beyond(
-    score: float, low: float, width: float
-) -> None:
+def test_the_range_is_scaled_and_nothing_goes_beyond(score, low, width):
     high = low + width
 
     found = read(f'{{"score": {score!r}}}', "json_field", low=low, high=high)
@@ -233,7 +226,7 @@ def test_the_range_is_scaled_and_nothing_goes_beyond(
     assert found == pytest.approx(min(max((score - low) / width, 0), 1), abs=1e-6)
 
 
-def test_the_judge_gets_the_format_of_its_reply() -> None:
+def test_the_judge_gets_the_format_of_its_reply():
     assert "from 1 to 10" in reply_format("last_number", field="f", low=1, high=10)
     assert '"a \\"b"' in reply_format("json_field", field='a "b', low=0, high=0.5)
     assert "yes or no" in reply_format("yes_no", field="f", low=0, high=1)
@@ -245,7 +238,7 @@ def one_that_knows(asked: dict[str, Any]) -> str:
     return "10" if "Air scatters blue light most." in question else "2"
 
 
-def test_its_examples_pass_and_fail(judging: Judging) -> None:
+def test_its_examples_pass_and_fail(judging):
     judging.reply = one_that_knows
     rule = RULES["llm_judge"]
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificate(tmp_path_factory) -> Path:
     """A file with a key and the certificate of judge.test."""
     folder = tmp_path_factory.mktemp("tls")
     openssl = shutil.which("openssl")
@@ -46,7 +46,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def judging(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:
+def judging(certificate, monkeypatch) -> Iterator[Judging]:
     monkeypatch.setattr(session, "_current", session.Session())
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate)
@@ -63,25 +63,23 @@ def name(server: Judging, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def trusted(certificate, monkeypatch) -> None:
     context = ssl.create_default_context(cafile=certificate)
     monkeypatch.setattr(internet, "_tls", lambda: context)
 
 
-def test_a_trusted_host_is_asked(judging: Judging, trusted: None) -> None:
+def test_a_trusted_host_is_asked(judging, trusted):
     assert ask(judging) == [SCORE]
 
 
-def test_other_hosts_are_refused(judging: Judging) -> None:
+def test_other_hosts_are_refused(judging):
     (found,) = ask(judging)
 
     assert "certificate of judge" in found
     assert judging.asked == []
 
 
-def test_a_certificate_of_another_name_is_not_taken(
-    judging: Judging, trusted: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_of_another_name_is_not_taken(judging, trusted, monkeypatch):
     name(judging, "other.test", monkeypatch)
 
     (found,) = ask(judging)
@@ -90,9 +88,7 @@ def test_a_certificate_of_another_name_is_not_taken(
     assert judging.asked == []
 
 
-def test_the_end_of_a_run_ends_what_is_asked_over_tls(
-    judging: Judging, trusted: None, tmp_path: Path
-) -> None:
+def test_the_end_of_a_run_ends_what_is_asked_over_tls(judging, trusted, tmp_path):
     judging.faults = [slow(60)]
     found: list[Any] = []
     with session.open_session(tmp_path):

@@ -145,9 +145,7 @@ def changed(pieces: tuple[str, ...], changes: list[tuple[int, bool, str]]) -> st
 @example(changes=[(1, True, "<think>")])
 @example(changes=[(20, True, "\n")])
 @example(changes=[(20, True, "\n"), (21, True, "x")])
-def test_the_rule_scores_as_the_published_pattern(
-    name: str, changes: list[tuple[int, bool, str]]
-) -> None:
+def test_the_rule_scores_as_the_published_pattern(name, changes):
     made = FORMATS[name]
     text = changed(made.right, changes)
 
@@ -158,7 +156,7 @@ def test_the_rule_scores_as_the_published_pattern(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_right_completions_score_more_than_wrong_ones(name: str) -> None:
+def test_right_completions_score_more_than_wrong_ones(name):
     made = FORMATS[name]
 
     right, wrong = made.published("".join(made.right)), made.published("x")

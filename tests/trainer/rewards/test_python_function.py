@@ -145,7 +145,7 @@ def test_half_a_character_in_an_error_is_replaced():
 @pytest.mark.parametrize(
     "first", ["", "\ufeff", "from __future__ import annotations\n"]
 )
-def test_a_function_may_use_a_dataclass(first: str):
+def test_a_function_may_use_a_dataclass(first):
     source = f"""{first}from dataclasses import dataclass
 @dataclass
 class Config:
@@ -183,7 +183,7 @@ except ImportError:
         ("return Head()", None),
     ],
 )
-def test_an_absent_module_fails_where_it_is_used(body: str, value: float | None):
+def test_an_absent_module_fails_where_it_is_used(body, value):
     source = f"{ABSENT}\ndef reward(completion: nn.Tensor, answer): {body}"
 
     score = found(source)

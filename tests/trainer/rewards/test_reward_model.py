@@ -76,7 +76,7 @@ def write_classifier(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return write_classifier(tmp_path_factory.mktemp("one") / "model")
 
 
@@ -94,9 +94,7 @@ def settings(folder: Path, **changes: Any) -> Settings:
     return Settings(**(defaults | changes))
 
 
-def test_a_rule_without_its_gpu_is_refused_by_the_rules_setting(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rule_without_its_gpu_is_refused_by_the_rules_setting(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     with pytest.raises(ValueError, match="the rule's device"):
@@ -117,7 +115,7 @@ def slow_score(folder: Path, ids: list[int]) -> float:
         return float(model(torch.tensor([ids[:128]])).logits[0, 0])
 
 
-def test_scores_are_those_of_transformers(folder: Path) -> None:
+def test_scores_are_those_of_transformers(folder):
     found = Classifier(settings(folder)).scores([talk(reply) for reply in REPLIES])
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -130,9 +128,7 @@ def test_scores_are_those_of_transformers(folder: Path) -> None:
 
 @pytest.mark.parametrize("pad", [0, None])
 @pytest.mark.parametrize("batch_tokens", [1, 60, 100_000])
-def test_a_score_does_not_depend_on_its_batch(
-    pad: int | None, batch_tokens: int, tmp_path: Path
-) -> None:
+def test_a_score_does_not_depend_on_its_batch(pad, batch_tokens, tmp_path):
     folder = write_classifier(tmp_path / "model", pad=pad)
     talks = [talk(reply) for reply in [*REPLIES, *REPLIES[::-1]]]
     alone = Classifier(settings(folder))
@@ -142,7 +138,7 @@ def test_a_score_does_not_depend_on_its_batch(
     assert together == pytest.approx([alone.scores([t])[0] for t in talks], abs=1e-5)
 
 
-def test_without_padding_every_token_counts(tmp_path: Path) -> None:
+def test_without_padding_every_token_counts(tmp_path):
     folder = write_classifier(tmp_path / "model", pad=None)
     ids = [5, 6, 0]  # others pad with 0
 
@@ -152,9 +148,7 @@ def test_without_padding_every_token_counts(tmp_path: Path) -> None:
     assert found == pytest.approx(slow_score(folder, ids), abs=1e-5)
 
 
-def test_batches_keep_to_their_tokens(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_keep_to_their_tokens(folder, monkeypatch):
     shapes: list[tuple[int, ...]] = []
     model = Classifier(settings(folder, batch_tokens=100))
     forward = model._model.forward
@@ -171,9 +165,7 @@ def test_batches_keep_to_their_tokens(
     assert any(rows > 1 for rows, _ in shapes)
 
 
-def test_a_batch_that_does_not_fit_is_halved(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_does_not_fit_is_halved(folder, monkeypatch):
     model = Classifier(settings(folder))
     logits, tried = model._logits, []
 
@@ -194,7 +186,7 @@ def test_a_batch_that_does_not_fit_is_halved(
     assert max(tried) < len(REPLIES)
 
 
-def test_the_models_own_chat_template_is_applied(tmp_path: Path) -> None:
+def test_the_models_own_chat_template_is_applied(tmp_path):
     folder = write_classifier(tmp_path / "model", template=TEMPLATE)
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
@@ -214,8 +206,8 @@ def test_the_models_own_chat_template_is_applied(tmp_path: Path) -> None:
     ],
 )
 def test_a_message_that_calls_tools_is_text_for_a_template_that_knows_none(
-    template: str | None, text: str | None, tmp_path: Path
-) -> None:
+    template, text, tmp_path
+):
     folder = write_classifier(tmp_path / "model", template=template)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "add"}]}
@@ -227,7 +219,7 @@ def test_a_message_that_calls_tools_is_text_for_a_template_that_knows_none(
     assert found == pytest.approx(slow_score(folder, ids), abs=1e-5)
 
 
-def test_a_classifier_of_tokens_reads_the_end_of_the_reply(tmp_path: Path) -> None:
+def test_a_classifier_of_tokens_reads_the_end_of_the_reply(tmp_path):
     folder = write_classifier(
         tmp_path / "model", Qwen2ForTokenClassification, num_labels=2, template=TEMPLATE
     )
@@ -246,7 +238,7 @@ def test_a_classifier_of_tokens_reads_the_end_of_the_reply(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("label", ["LABEL_2", "2"])
-def test_a_chosen_labels_value_is_the_score(label: str, tmp_path: Path) -> None:
+def test_a_chosen_labels_value_is_the_score(label, tmp_path):
     folder = write_classifier(tmp_path / "model", num_labels=3)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     ids = AutoTokenizer.from_pretrained(folder)("1+2=abc", return_tensors="pt")
@@ -266,23 +258,21 @@ def test_a_chosen_labels_value_is_the_score(label: str, tmp_path: Path) -> None:
     ("label", "words"),
     [("", "several labels"), ("3", "no label '3'"), ("good", "LABEL_0, LABEL_1")],
 )
-def test_a_label_that_is_not_there_is_refused(
-    label: str, words: str, tmp_path: Path
-) -> None:
+def test_a_label_that_is_not_there_is_refused(label, words, tmp_path):
     folder = write_classifier(tmp_path / "model", num_labels=3)
 
     with pytest.raises(ValueError, match=words):
         Classifier(settings(folder, label=label))
 
 
-def test_a_language_model_is_refused_as_reward_model(tmp_path: Path) -> None:
+def test_a_language_model_is_refused_as_reward_model(tmp_path):
     folder = write_model(tmp_path / "model")
 
     with pytest.raises(ValueError, match=r"score\.weight"):
         Classifier(settings(folder))
 
 
-def test_weights_are_read_from_safetensors_alone(folder: Path, tmp_path: Path) -> None:
+def test_weights_are_read_from_safetensors_alone(folder, tmp_path):
     pickled = shutil.copytree(folder, tmp_path / "model")
     (pickled / "model.safetensors").unlink()
     torch.save({}, pickled / "pytorch_model.bin")
@@ -291,9 +281,7 @@ def test_weights_are_read_from_safetensors_alone(folder: Path, tmp_path: Path) -
         Classifier(settings(pickled))
 
 
-def test_a_models_own_code_is_not_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_models_own_code_is_not_run(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: "y")
     planted = shutil.copytree(folder, tmp_path / "model")
     trace = tmp_path / "was-run"
@@ -314,7 +302,7 @@ def test_a_models_own_code_is_not_run(
     assert not trace.exists()
 
 
-def test_a_text_that_is_too_long_is_cut(folder: Path) -> None:
+def test_a_text_that_is_too_long_is_cut(folder):
     model = Classifier(settings(folder, max_tokens=10))
 
     first, second, short = model.scores([talk("abcdefgh"), talk("abcdef"), talk("abc")])
@@ -323,7 +311,7 @@ def test_a_text_that_is_too_long_is_cut(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def in_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def in_run(tmp_path_factory) -> Iterator[None]:
     with open_session(tmp_path_factory.mktemp("run")):
         yield
 
@@ -335,7 +323,7 @@ def params(folder: Path, **changes: Any) -> RewardModelParams:
 
 
 @pytest.mark.slow
-def test_the_rule_asks_a_process_of_its_own(folder: Path, in_run: None) -> None:
+def test_the_rule_asks_a_process_of_its_own(folder, in_run):
     samples = [Sample("1+2=", reply) for reply in REPLIES]
     here = Classifier(settings(folder)).scores([talk(reply) for reply in REPLIES])
 
@@ -350,7 +338,7 @@ def test_the_rule_asks_a_process_of_its_own(folder: Path, in_run: None) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_is_scored_behind_those_before_it(folder: Path, in_run: None) -> None:
+def test_a_step_is_scored_behind_those_before_it(folder, in_run):
     whole = Sample("1+2=", "12+3=15")
     step = Sample("1+2=", "=15", before="12+3")
     other = Sample("1+2=", "=15")
@@ -361,7 +349,7 @@ def test_a_step_is_scored_behind_those_before_it(folder: Path, in_run: None) -> 
 
 
 @pytest.mark.slow
-def test_the_conversation_is_what_the_model_reads(folder: Path, in_run: None) -> None:
+def test_the_conversation_is_what_the_model_reads(folder, in_run):
     messages = [{"role": "user", "content": "1+2="}]
 
     bare, marked, other = score_by_model(
@@ -376,20 +364,18 @@ def test_the_conversation_is_what_the_model_reads(folder: Path, in_run: None) ->
     assert bare == marked != other
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"config\.json"):
         Classifier(settings(tmp_path))
 
 
 @pytest.mark.slow
-def test_an_unloadable_reward_model_is_reported_before_a_run(
-    tmp_path: Path, in_run: None
-) -> None:
+def test_an_unloadable_reward_model_is_reported_before_a_run(tmp_path, in_run):
     with pytest.raises(ValueError, match=r"config\.json"):
         check_model(params(tmp_path))
 
 
-def test_a_process_that_is_lost_is_replaced_once(tmp_path: Path) -> None:
+def test_a_process_that_is_lost_is_replaced_once(tmp_path):
     classifiers = Classifiers("tests.trainer.rewards.bad_classifying")
     asked = {"path": "models/x"}
     try:
@@ -404,9 +390,7 @@ def test_a_process_that_is_lost_is_replaced_once(tmp_path: Path) -> None:
     assert once == after == [0.5]
 
 
-def test_outside_of_a_run_no_model_is_loaded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_of_a_run_no_model_is_loaded(folder, monkeypatch):
     monkeypatch.setattr("trainer.rewards.session._current", Session())
 
     found = scored("reward_model", "abc", path=str(folder))
@@ -415,7 +399,7 @@ def test_outside_of_a_run_no_model_is_loaded(
     assert "only in a run" in found.errors["it"]
 
 
-def test_bounds_are_those_of_the_numbers() -> None:
+def test_bounds_are_those_of_the_numbers():
     assert recipe_bounds(recipe_of("reward_model", path="x")) == (0, 1)
     raw = recipe_of("reward_model", path="x", score_as="raw", low=-3, high=5)
     assert recipe_bounds(raw) == (-3, 5)
@@ -425,8 +409,8 @@ def test_bounds_are_those_of_the_numbers() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_rewarded_by_models_for_replies_and_for_steps(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     whole = write_classifier(tmp_path / "whole")
     steps = write_classifier(
         tmp_path / "steps", Qwen2ForTokenClassification, num_labels=2

@@ -58,7 +58,7 @@ def workers() -> Iterator[Workers]:
 
 
 @pytest.fixture
-def bad(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
+def bad(monkeypatch) -> Iterator[Workers]:
     """A single worker, of the kind that does what a completion says."""
     monkeypatch.setattr(
         module, "Child", lambda _: Child("tests.trainer.rewards.bad_worker")
@@ -79,7 +79,7 @@ def pid_of(pool: Workers) -> int:
 
 
 @pytest.mark.slow
-def test_every_rule_gives_the_scores_that_it_gives_here(workers: Workers) -> None:
+def test_every_rule_gives_the_scores_that_it_gives_here(workers):
     differ = []
     for kind in BY_THEMSELVES:
         rule = RULES[kind]
@@ -103,7 +103,7 @@ def test_every_rule_gives_the_scores_that_it_gives_here(workers: Workers) -> Non
     assert differ == []
 
 
-def test_columns_arrive_as_they_are(workers: Workers) -> None:
+def test_columns_arrive_as_they_are(workers):
     recipe = recipe_of("equations", target_column="to")
     several = [Sample("", "1+2=3.", None, {"to": value}) for value in (3, "3", 3.5, [])]
 
@@ -113,7 +113,7 @@ def test_columns_arrive_as_they_are(workers: Workers) -> None:
     assert found.scores[3].errors  # the row's, in the same words
 
 
-def test_several_answers_arrive_as_they_are(workers: Workers) -> None:
+def test_several_answers_arrive_as_they_are(workers):
     recipe = recipe_of("exact_answer")
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
     several = [
@@ -126,9 +126,7 @@ def test_several_answers_arrive_as_they_are(workers: Workers) -> None:
     assert [score.rules["it"] for score in found.scores] == [1.0, 1.0, 0.0]
 
 
-def test_the_last_of_several_answers_may_begin_as_the_time_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_last_of_several_answers_may_begin_as_the_time_ends(monkeypatch):
     waited: list[float] = []
 
     class Prompt:
@@ -154,7 +152,7 @@ def test_the_last_of_several_answers_may_begin_as_the_time_ends(
     assert (three - one, none - one) == (7 + module.GRACE_SECONDS, 0)
 
 
-def test_groups_come_back_as_they_were_requested(workers: Workers) -> None:
+def test_groups_come_back_as_they_were_requested(workers):
     groups = [samples(*["a" * (n + k) for k in range(3)]) for n in range(8)]
 
     futures = [workers.submit(SHORT.rules, group, name="row 0") for group in groups]
@@ -165,7 +163,7 @@ def test_groups_come_back_as_they_were_requested(workers: Workers) -> None:
 
 
 @pytest.mark.slow
-def test_any_thread_may_ask(workers: Workers) -> None:
+def test_any_thread_may_ask(workers):
     found: list[float | None] = []
 
     def ask() -> None:
@@ -181,9 +179,7 @@ def test_any_thread_may_ask(workers: Workers) -> None:
     assert found == [1.0] * 4
 
 
-def test_a_worker_has_no_torch_no_secrets_and_a_session_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_has_no_torch_no_secrets_and_a_session_of_its_own(monkeypatch):
     monkeypatch.setenv("COHORT_SECRET_KEY", "a secret")
     pool = Workers(1)
     pool.submit(SHORT.rules, samples("a"), name="row 0").result()
@@ -198,9 +194,7 @@ def test_a_worker_has_no_torch_no_secrets_and_a_session_of_its_own(
     pool.close()
 
 
-def test_a_rules_error_is_raised_by_the_caller(
-    bad: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rules_error_is_raised_by_the_caller(bad, monkeypatch):
     monkeypatch.setitem(RULES, "length", replace(LENGTH, score=misbehave))
 
     future = bad.submit(SHORT.rules, samples("a", "raise", "b"), name="row 0")
@@ -213,7 +207,7 @@ def test_a_rules_error_is_raised_by_the_caller(
 
 
 @pytest.mark.slow
-def test_a_worker_that_died_between_two_groups_is_replaced(bad: Workers) -> None:
+def test_a_worker_that_died_between_two_groups_is_replaced(bad):
     bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     pid = pid_of(bad)
 
@@ -225,9 +219,7 @@ def test_a_worker_that_died_between_two_groups_is_replaced(bad: Workers) -> None
     assert not is_running(pid)
 
 
-def test_a_worker_killed_while_it_scores_costs_no_score(
-    bad: Workers, tmp_path: Path
-) -> None:
+def test_a_worker_killed_while_it_scores_costs_no_score(bad, tmp_path):
     once = f"die {tmp_path / 'killed'}"
 
     found = bad.submit(TWO.rules, samples("a", once, "b"), name="row 0").result()
@@ -235,9 +227,7 @@ def test_a_worker_killed_while_it_scores_costs_no_score(
     assert found.scores == judge(TWO.rules, samples("a", once, "b"))
 
 
-def test_a_completion_that_kills_each_worker_is_named_with_its_rule(
-    bad: Workers,
-) -> None:
+def test_a_completion_that_kills_each_worker_is_named_with_its_rule(bad):
     future = bad.submit(TWO.rules, samples("a", "b", "die"), name="row 7 (line 8)")
 
     with pytest.raises(ScoringFailed) as failed:
@@ -252,9 +242,7 @@ def test_a_completion_that_kills_each_worker_is_named_with_its_rule(
     assert again.scores == judge(TWO.rules, samples("a"))
 
 
-def test_a_completion_that_takes_for_ever_is_named_with_its_rule(
-    bad: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completion_that_takes_for_ever_is_named_with_its_rule(bad, monkeypatch):
     bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.0)
@@ -267,9 +255,7 @@ def test_a_completion_that_takes_for_ever_is_named_with_its_rule(
     assert "completion 2 of row 7" in str(failed.value)
 
 
-def test_a_failure_to_start_workers_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_to_start_workers_is_reported(monkeypatch):
     monkeypatch.setattr(module, "Child", lambda _: Child("tests.trainer.rewards.none"))
     pool = Workers(1)
 
@@ -279,9 +265,7 @@ def test_a_failure_to_start_workers_is_reported(
     pool.close()
 
 
-def test_workers_that_are_lost_again_and_again_end_the_run(
-    bad: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_that_are_lost_again_and_again_end_the_run(bad, monkeypatch):
     """Each is lost at a group, none at a rule alone."""
     ask = module._Worker._ask
 
@@ -296,7 +280,7 @@ def test_workers_that_are_lost_again_and_again_end_the_run(
         bad.submit(TWO.rules, samples("a"), name="row 0").result()
 
 
-def test_closing_ends_whatever_is_being_scored(bad: Workers) -> None:
+def test_closing_ends_whatever_is_being_scored(bad):
     bad.submit(SHORT.rules, samples("a"), name="row 0").result()
     pid = pid_of(bad)
     hanging = bad.submit(SHORT.rules, samples("hang"), name="row 0")
@@ -312,13 +296,11 @@ def test_closing_ends_whatever_is_being_scored(bad: Workers) -> None:
         waiting.result()
 
 
-def test_workers_that_scored_nothing_can_be_closed() -> None:
+def test_workers_that_scored_nothing_can_be_closed():
     Workers(3).close()
 
 
-def test_a_worker_ends_with_a_trainer_that_is_killed_while_it_scores(
-    tmp_path: Path,
-) -> None:
+def test_a_worker_ends_with_a_trainer_that_is_killed_while_it_scores(tmp_path):
     begun = tmp_path / "begun"
     with subprocess.Popen(
         [sys.executable, "-c", SCORE_AND_HANG, begun],

@@ -117,7 +117,7 @@ def fixed_decoder(
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+def recorded(monkeypatch) -> list[Callable[[], None]]:
     """Steps are done each time instead of replayed; those that would be recorded."""
     found: list[Callable[[], None]] = []
 
@@ -164,9 +164,7 @@ def hidden_states(
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS)
-def test_a_step_equals_that_of_transformers(
-    kind: str, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_equals_that_of_transformers(kind, tmp_path, model_folder, monkeypatch):
     policy = policy_of(tmp_path, KINDS[kind], model_folder)
 
     for padded in (True, False):
@@ -181,12 +179,8 @@ def test_a_step_equals_that_of_transformers(
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("kind", ["llama with biases", "qwen3"])
 def test_a_step_with_adapters_equals_that_of_transformers(
-    kind: str,
-    packs: bool,
-    tmp_path: Path,
-    model_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind, packs, tmp_path, model_folder, monkeypatch
+):
     monkeypatch.setattr(llama, "_MAX_PACKED_BYTES", 2**30 if packs else 0)
     policy = policy_of(tmp_path, KINDS[kind], model_folder, lora_rank=4)
 
@@ -199,9 +193,7 @@ def test_a_step_with_adapters_equals_that_of_transformers(
     assert not torch.allclose(base, plain, atol=0.1)
 
 
-def test_a_step_over_four_bits_equals_that_of_transformers(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_a_step_over_four_bits_equals_that_of_transformers(tmp_path, model_folder):
     policy = policy_of(
         tmp_path, KINDS["llama"], model_folder, lora_rank=4, quantization="4bit"
     )
@@ -216,7 +208,7 @@ def test_a_step_over_four_bits_equals_that_of_transformers(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
-    padded: bool, dtype: str, tmp_path: Path, model_folder: Path
+    padded, dtype, tmp_path, model_folder
 ) -> None:
     policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype=dtype)
 
@@ -229,14 +221,8 @@ def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
 
 @pytest.mark.parametrize(("num_steps", "least", "count"), [(130, 512, 2), (130, 30, 4)])
 def test_a_step_is_recorded_again_when_its_tensors_move(
-    num_steps: int,
-    least: int,
-    count: int,
-    recorded: list[Callable[[], None]],
-    tmp_path: Path,
-    model_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    num_steps, least, count, recorded, tmp_path, model_folder, monkeypatch
+):
     monkeypatch.setattr(llama, "_LEAST_FIXED", least)
     policy = policy_of(tmp_path, KINDS["llama"], model_folder)
 
@@ -246,7 +232,7 @@ def test_a_step_is_recorded_again_when_its_tensors_move(
     assert len(recorded) == count
 
 
-def test_rows_leave_a_graph_only_where_much_is_to_come() -> None:
+def test_rows_leave_a_graph_only_where_much_is_to_come():
     decoder = GraphDecoder.__new__(GraphDecoder)
 
     assert decoder.should_drop_ended(96, 128, 600)
@@ -254,9 +240,7 @@ def test_rows_leave_a_graph_only_where_much_is_to_come() -> None:
     assert not decoder.should_drop_ended(95, 128, 600)
 
 
-def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(
-    tmp_path: Path, model_folder: Path
-) -> None:
+def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(tmp_path, model_folder):
     policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype="bfloat16")
 
     lean = hidden_states(policy, lean_decoder, padded=True, num_steps=3)
@@ -284,8 +268,8 @@ def decoder_of(policy: Policy, decoding: Decoding = "auto") -> Decoder:
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
 def test_models_built_like_llama_are_decoded_lean(
-    kind: str, changes: dict[str, Any], tmp_path: Path, model_folder: Path
-) -> None:
+    kind, changes, tmp_path, model_folder
+):
     policy = policy_of(tmp_path, KINDS[kind], model_folder, **changes)
 
     assert isinstance(decoder_of(policy), LlamaDecoder)
@@ -301,23 +285,21 @@ def test_models_built_like_llama_are_decoded_lean(
         ),
     ],
 )
-def test_unknown_models_are_decoded_by_transformers(
-    config: PreTrainedConfig, tmp_path: Path, model_folder: Path
-) -> None:
+def test_unknown_models_are_decoded_by_transformers(config, tmp_path, model_folder):
     policy = policy_of(tmp_path, config, model_folder)
 
     assert isinstance(decoder_of(policy), AnyDecoder)
 
 
-def test_any_model_can_be_decoded_plainly(tmp_path: Path, model_folder: Path) -> None:
+def test_any_model_can_be_decoded_plainly(tmp_path, model_folder):
     policy = policy_of(tmp_path, KINDS["llama"], model_folder)
 
     assert isinstance(decoder_of(policy, "plain"), AnyDecoder)
 
 
 def test_a_gpu_replays_graphs_unless_weights_are_in_four_bits(
-    tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, model_folder, monkeypatch
+):
     make = partial(policy_of, tokenizer=model_folder, lora_rank=2)
     lean = make(tmp_path / "lean", KINDS["llama"])
     window = make(tmp_path / "window", MistralConfig(**SIZES, sliding_window=4))

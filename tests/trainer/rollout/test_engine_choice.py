@@ -118,12 +118,12 @@ class Started:
 
 
 @pytest.fixture
-def vllm(policy: Policy) -> Started:
+def vllm(policy) -> Started:
     return Started(policy)
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch) -> None:
     """Models that vLLM knows: one has an implementation of its own."""
     models = {
         "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
@@ -135,7 +135,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(monkeypatch) -> None:
     monkeypatch.setattr(select, "find_spec", lambda _name: object())
 
 
@@ -181,7 +181,7 @@ def test_auto_is_vllm_for_a_large_model_on_a_gpu() -> None:
     ],
 )
 def test_auto_is_the_own_decoder_for_what_does_not_suit_vllm(
-    parts: dict[str, Any], changes: dict[str, Any], reason: str
+    parts, changes, reason
 ) -> None:
     config = config_of(**{name: value for name, value in parts.items() if value})
 
@@ -198,7 +198,7 @@ def test_several_processes_do_not_sample_with_vllm() -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("name", ["SmolLM3ForCausalLM", "NewForCausalLM"])
 def test_a_class_that_vllm_would_borrow_from_transformers_is_refused(
-    name: str, policy: Policy
+    name, policy
 ) -> None:
     assert name in why_not_vllm(config_of(), large_policy(architecture=name))
 
@@ -215,8 +215,8 @@ STATEFUL: list[PreTrainedConfig] = [
 
 @pytest.mark.parametrize("settings", STATEFUL)
 def test_a_model_with_another_state_is_refused_before_its_weights_are_read(
-    settings: PreTrainedConfig, tmp_path: Path
-) -> None:
+    settings, tmp_path
+):
     settings.save_pretrained(tmp_path)  # and no weights
     model = {"path": str(tmp_path)}
     trained_on_rows = {"source": "dataset", "group_size": 1}
@@ -246,7 +246,7 @@ def test_a_later_phase_that_samples_a_part_of_the_vocabulary_decides_too() -> No
     assert "top_k = 20" in why_not_vllm(RunConfig.model_validate(tree), large_policy())
 
 
-def test_without_vllm_auto_is_the_own_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_vllm_auto_is_the_own_decoder(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         select, "find_spec", lambda name: None if name == "vllm" else find(name)
@@ -264,9 +264,7 @@ AHEAD = {
 @pytest.mark.parametrize(
     ("parts", "kind"), [({}, TransformersEngine), (AHEAD, SnapshotEngine)]
 )
-def test_on_a_cpu_auto_is_what_transformers_is(
-    parts: dict[str, Any], kind: type, policy: Policy
-) -> None:
+def test_on_a_cpu_auto_is_what_transformers_is(parts, kind, policy):
     engine = make_engine(config_of(**parts), policy)
 
     assert config_of().rollout.engine == "auto"
@@ -274,7 +272,7 @@ def test_on_a_cpu_auto_is_what_transformers_is(
     assert (engine_name(engine), uses_own_decoder(engine)) == ("built-in decoder", True)
 
 
-def test_a_batch_sampled_ahead_is_of_both_spellings_of_a_run(policy: Policy) -> None:
+def test_a_batch_sampled_ahead_is_of_both_spellings_of_a_run(policy):
     prompts: Any = SimpleNamespace(digest="same")
     spelled = {"engine": "transformers", "cache_gib": 4.0, "sleep": False}
 
@@ -299,9 +297,7 @@ def test_a_batch_sampled_ahead_is_of_both_spellings_of_a_run(policy: Policy) -> 
         ),
     ],
 )
-def test_a_vllm_that_does_not_start_gives_way(
-    error: Exception, policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vllm_that_does_not_start_gives_way(error, policy, monkeypatch):
     def refuse(_settings: object) -> None:
         raise error
 
@@ -319,9 +315,7 @@ def test_a_vllm_that_does_not_start_gives_way(
         make_engine(config_of(rollout={"engine": "vllm"}), policy)
 
 
-def test_a_stop_does_not_count_as_failure_to_start(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_does_not_count_as_failure_to_start(policy, monkeypatch):
     def stop(_settings: object) -> None:
         raise Stopped
 
@@ -332,9 +326,7 @@ def test_a_stop_does_not_count_as_failure_to_start(
         make_engine(config_of(), policy)
 
 
-def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(policy, monkeypatch):
     samplers: list[Any] = []
 
     def start(_settings: object) -> Sampler:
@@ -353,7 +345,7 @@ def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(
 
 
 @pytest.fixture
-def alone(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Any:
+def alone(policy, monkeypatch) -> Any:
     """A vLLM that "auto" started for a model whose layers keep another state."""
     sampler = Sampler(policy)
     monkeypatch.setattr(select, "VllmSampler", lambda _settings: sampler)
@@ -364,9 +356,7 @@ def alone(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> Any:
     return sampler
 
 
-def test_a_vllm_that_nothing_can_replace_is_kept_with_a_warning(
-    alone: Any, policy: Policy
-) -> None:
+def test_a_vllm_that_nothing_can_replace_is_kept_with_a_warning(alone, policy):
     reported: list[Slowed] = []
     engine = make_engine(config_of(), policy, on_slowed=reported.append)
     alone.off = 0.1
@@ -380,9 +370,7 @@ def test_a_vllm_that_nothing_can_replace_is_kept_with_a_warning(
 
 
 @pytest.mark.parametrize("off", [0.5, float("nan")])
-def test_a_vllm_that_nothing_can_replace_is_refused_when_far_off(
-    off: float, alone: Any, policy: Policy
-) -> None:
+def test_a_vllm_that_nothing_can_replace_is_refused_when_far_off(off, alone, policy):
     engine = make_engine(config_of(), policy)
     alone.off = off
 
@@ -390,7 +378,7 @@ def test_a_vllm_that_nothing_can_replace_is_refused_when_far_off(
         engine.sample(requests_of(policy, 2), WARM)
 
 
-def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) -> None:
+def test_a_vllm_that_agrees_samples_to_the_end(policy, vllm):
     requests = requests_of(policy, 4)
     places: list[int] = []
 
@@ -413,9 +401,7 @@ def test_a_vllm_that_agrees_samples_to_the_end(policy: Policy, vllm: Started) ->
 
 @pytest.mark.parametrize("off", [0.01, float("nan")])
 @pytest.mark.parametrize("is_later", [False, True])
-def test_a_vllm_that_disagrees_is_left(
-    is_later: bool, off: float, policy: Policy, vllm: Started
-) -> None:
+def test_a_vllm_that_disagrees_is_left(is_later, off, policy, vllm):
     requests = requests_of(policy, 4)
     if is_later:
         vllm.engine.sample(requests, WARM)
@@ -441,8 +427,8 @@ def test_a_vllm_that_disagrees_is_left(
 
 
 def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
-    policy: Policy, vllm: Started, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    policy, vllm, monkeypatch
+):
     monkeypatch.setattr(select, "max_logprob_gap", lambda _policy: -1.0)
 
     vllm.engine.sample(requests_of(policy, 2), WARM)
@@ -452,7 +438,7 @@ def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
     assert not uses_own_decoder(vllm.engine)
 
 
-def test_a_requested_vllm_that_is_far_off_is_refused(policy: Policy) -> None:
+def test_a_requested_vllm_that_is_far_off_is_refused(policy):
     vllm = Started(policy, is_replaced=False)
     vllm.sampler.off = 0.5
 
@@ -460,7 +446,7 @@ def test_a_requested_vllm_that_is_far_off_is_refused(policy: Policy) -> None:
         vllm.engine.sample(requests_of(policy, 2), WARM)
 
 
-def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:
+def test_a_requested_vllm_is_kept_with_a_warning(policy):
     vllm = Started(policy, is_replaced=False)
     vllm.sampler.off = 0.01
 
@@ -475,9 +461,7 @@ def test_a_requested_vllm_is_kept_with_a_warning(policy: Policy) -> None:
     assert not vllm.sampler.is_closed
 
 
-def test_the_own_decoder_samples_after_vllm_fails(
-    policy: Policy, vllm: Started
-) -> None:
+def test_the_own_decoder_samples_after_vllm_fails(policy, vllm):
     requests = requests_of(policy, 4)
     vllm.engine.sample(requests, WARM)
     vllm.sampler.fails_after = 6  # in the middle of the second group
@@ -509,8 +493,8 @@ def test_the_own_decoder_samples_after_vllm_fails(
 
 @pytest.mark.parametrize("takes_adapters", [True, False])
 def test_vllm_keeps_weights_asleep_only_if_adapters_alone_are_sent(
-    takes_adapters: bool, model_folder: Path
-) -> None:
+    takes_adapters, model_folder
+):
     settings = ModelConfig(path=str(model_folder), device="cpu", lora_rank=2)
     policy = load_policy(settings)
     sampler: Any = Sampler(policy)
@@ -522,9 +506,7 @@ def test_vllm_keeps_weights_asleep_only_if_adapters_alone_are_sent(
 
 
 @pytest.mark.parametrize("method", ["load_weights", "sleep"])
-def test_a_vllm_that_fails_between_two_steps_gives_way(
-    method: str, policy: Policy, vllm: Started
-) -> None:
+def test_a_vllm_that_fails_between_two_steps_gives_way(method, policy, vllm):
     setattr(vllm.sampler, method, lambda *_, **__: 1 / 0)
 
     vllm.engine.rest()
@@ -535,7 +517,7 @@ def test_a_vllm_that_fails_between_two_steps_gives_way(
     assert len(vllm.engine.sample(requests_of(policy, 2), WARM)) > 1
 
 
-def test_an_error_of_a_listener_is_not_vllms(policy: Policy, vllm: Started) -> None:
+def test_an_error_of_a_listener_is_not_vllms(policy, vllm):
     def listen(_place: int, _completions: object) -> None:
         raise RuntimeError("the reward workers are gone")
 
@@ -546,9 +528,7 @@ def test_an_error_of_a_listener_is_not_vllms(policy: Policy, vllm: Started) -> N
     assert not uses_own_decoder(vllm.engine)
 
 
-def test_while_the_policy_is_trained_nothing_is_compared_with_it(
-    policy: Policy, vllm: Started
-) -> None:
+def test_while_the_policy_is_trained_nothing_is_compared_with_it(policy, vllm):
     vllm.sampler.off = 0.01
     vllm.at_rest.clear()
     vllm.engine.sample(requests_of(policy, 2), WARM)
@@ -560,9 +540,7 @@ def test_while_the_policy_is_trained_nothing_is_compared_with_it(
     assert len(vllm.reported) == 1
 
 
-def test_weights_are_taken_over_once_they_are_at_rest(
-    policy: Policy, vllm: Started
-) -> None:
+def test_weights_are_taken_over_once_they_are_at_rest(policy, vllm):
     vllm.at_rest.clear()
     vllm.sampler.fails_after = 0
     asked = (requests_of(policy, 2), WARM)
@@ -611,19 +589,14 @@ def sizes_of(*, wanted: float, weights: float, free: float, **rollout: Any) -> A
     ],
 )
 def test_vllm_is_as_large_as_memory_allows(
-    wanted: float,
-    weights: float,
-    free: float,
-    rollout: dict[str, Any],
-    cache: float,
-    sleeps: bool,
-) -> None:
+    wanted, weights, free, rollout, cache, sleeps
+):
     found = sizes_of(wanted=wanted, weights=weights, free=free, **rollout)
 
     assert found == (cache, sleeps)
 
 
-def test_on_a_cpu_vllm_has_4_gib_at_most_and_never_sleeps() -> None:
+def test_on_a_cpu_vllm_has_4_gib_at_most_and_never_sleeps():
     sizes = engine_sizes(
         config_of(rollout={"sleep": True}),
         wanted_bytes=6 * GIB,
@@ -652,7 +625,7 @@ LLAMA = {
 PART = {"prompts_per_step": 64, "group_size": 8, "max_new_tokens": 1_024}
 
 
-def test_an_estimate_takes_auto_for_the_own_decoder() -> None:
+def test_an_estimate_takes_auto_for_the_own_decoder():
     auto, own = (
         estimate(
             config_of(rollout=PART | engine), LLAMA, on_gpu=True, gpu_bytes=80 * GIB
@@ -664,7 +637,7 @@ def test_an_estimate_takes_auto_for_the_own_decoder() -> None:
     assert auto.engine + auto.sleeping_engine == 0
 
 
-def test_an_estimate_has_the_sizes_that_a_run_would_choose() -> None:
+def test_an_estimate_has_the_sizes_that_a_run_would_choose():
     config = config_of(rollout=PART | {"engine": "vllm"})
 
     large = estimate(config, LLAMA, on_gpu=True, gpu_bytes=160 * GIB)
@@ -677,9 +650,7 @@ def test_an_estimate_has_the_sizes_that_a_run_would_choose() -> None:
     assert large.weights < unknown.sleeping_engine < small.sleeping_engine
 
 
-def test_sizes_of_a_run_follow_the_gpus_free_memory(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_of_a_run_follow_the_gpus_free_memory(policy, monkeypatch):
     memory = SimpleNamespace(free_bytes=lambda: 60 * GIB, total_bytes=lambda: 80 * GIB)
     monkeypatch.setattr(select, "memory_of", lambda _device: memory)
 

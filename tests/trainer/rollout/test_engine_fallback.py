@@ -6,7 +6,6 @@ No GPU is needed: the branches of one are taken on a CPU.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.model.policy import Policy
 from trainer.rollout import builtin as transformers_engine
 from trainer.rollout import decoder
 from trainer.rollout import decoder as graphs
@@ -32,7 +30,7 @@ PARAMS = SamplingParams(max_new_tokens=30, temperature=1.0)
 
 
 @pytest.fixture
-def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+def gpu_branches(monkeypatch) -> None:
     for module in (decoder, transformers_engine):
         monkeypatch.setattr(module, "is_gpu", lambda _device: True)
     # done each time instead of recorded and replayed
@@ -40,7 +38,7 @@ def gpu_branches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def broken_decoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def broken_decoder(monkeypatch) -> list[int]:
     """The engine's own decoder fails from its 40th token on; how often it was asked."""
     asked: list[int] = []
     forward = LlamaDecoder.forward
@@ -58,7 +56,7 @@ def broken_decoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.usefixtures("gpu_branches")
 @pytest.mark.parametrize("max_batch_rows", [512, 6])
 def test_ended_rows_are_looked_for_less_often_with_the_same_completions(
-    max_batch_rows: int, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    max_batch_rows, policy, monkeypatch
 ) -> None:
     requests = requests_of(policy, 8)
     seldom = sample(policy, requests, max_new_tokens=60, max_batch_rows=max_batch_rows)
@@ -77,9 +75,7 @@ def test_ended_rows_are_looked_for_less_often_with_the_same_completions(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu_branches")
-def test_a_decoder_that_fails_gives_way_to_transformers(
-    policy: Policy, broken_decoder: list[int]
-) -> None:
+def test_a_decoder_that_fails_gives_way_to_transformers(policy, broken_decoder) -> None:
     requests = requests_of(policy, 4)
     engine = TransformersEngine(policy, max_batch_rows=4)
     reported: list[Slowed] = []
@@ -111,7 +107,7 @@ def test_a_decoder_that_fails_gives_way_to_transformers(
 @pytest.mark.usefixtures("gpu_branches")
 @pytest.mark.parametrize("is_later", [False, True])
 def test_a_decoder_that_computes_something_else_is_left(
-    is_later: bool, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    is_later, policy, monkeypatch
 ) -> None:
     requests = requests_of(policy, 4)
     engine = TransformersEngine(policy, max_batch_rows=64)
@@ -142,9 +138,7 @@ def test_a_decoder_that_computes_something_else_is_left(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_unrecordable_steps_run_kernel_by_kernel(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unrecordable_steps_run_kernel_by_kernel(policy, monkeypatch) -> None:
     def refuse(_run: object) -> None:
         raise RuntimeError("CUDA error: operation not permitted when capturing")
 
@@ -162,7 +156,7 @@ def test_unrecordable_steps_run_kernel_by_kernel(
 
 @pytest.mark.usefixtures("gpu_branches")
 def test_a_recording_without_memory_is_tried_with_fewer_rows(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
+    policy, monkeypatch
 ) -> None:
     def record(run: Callable[[], None]) -> Callable[[], None]:
         step: Any = run.__self__  # type: ignore[attr-defined]  # a bound method
@@ -189,9 +183,7 @@ def test_a_recording_without_memory_is_tried_with_fewer_rows(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_groups_are_reported_while_no_row_leaves(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_groups_are_reported_while_no_row_leaves(policy, monkeypatch) -> None:
     requests = requests_of(policy, 2)[:3]
     stops = [60, 60, 2, 2, 20, 20]  # tokens of each row; the shortest prompt's first
     index = 0
@@ -221,9 +213,7 @@ def test_groups_are_reported_while_no_row_leaves(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_the_last_way_that_fails_is_an_error(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_way_that_fails_is_an_error(policy, monkeypatch) -> None:
     def broken(*_args: Any, **_options: Any) -> torch.Tensor:
         raise RuntimeError("CUDA error: an illegal instruction")
 
@@ -233,9 +223,7 @@ def test_the_last_way_that_fails_is_an_error(
         sample(policy, requests_of(policy, 2))
 
 
-def test_on_a_cpu_nothing_is_tried_again(
-    policy: Policy, broken_decoder: list[int]
-) -> None:
+def test_on_a_cpu_nothing_is_tried_again(policy, broken_decoder):
     with pytest.raises(RuntimeError, match="illegal instruction"):
         sample(policy, requests_of(policy, 4), max_new_tokens=60)
 
@@ -243,7 +231,7 @@ def test_on_a_cpu_nothing_is_tried_again(
 
 
 @pytest.mark.usefixtures("gpu_branches")
-def test_a_listeners_error_is_not_taken_for_the_engines(policy: Policy) -> None:
+def test_a_listeners_error_is_not_taken_for_the_engines(policy) -> None:
     engine = TransformersEngine(policy, max_batch_rows=512)
     reported: list[Slowed] = []
     engine.on_slowed = reported.append
@@ -262,7 +250,7 @@ def test_a_listeners_error_is_not_taken_for_the_engines(policy: Policy) -> None:
     "rollout", [{}, pytest.param({"one_step_off": True}, marks=pytest.mark.slow)]
 )
 def test_a_run_warns_and_trains_to_its_end(
-    rollout: dict[str, Any], model_folder: Path, rows_path: Path, tmp_path: Path
+    rollout, model_folder, rows_path, tmp_path
 ) -> None:
     tree = config_tree(model_folder, rows_path, rollout=rollout)
     if rollout:

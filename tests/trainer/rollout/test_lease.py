@@ -17,7 +17,7 @@ def lease() -> Lease:
     return Lease(max_bytes=100)
 
 
-def test_a_server_is_leased_to_one_run_at_a_time(lease: Lease) -> None:
+def test_a_server_is_leased_to_one_run_at_a_time(lease):
     word = lease.take(None, word=None)
 
     assert lease.take(None, word=None) is None
@@ -29,7 +29,7 @@ def test_a_server_is_leased_to_one_run_at_a_time(lease: Lease) -> None:
     assert lease.take(None, word=None) not in (None, word)
 
 
-def test_a_run_that_reconnects_takes_over_its_lease(lease: Lease) -> None:
+def test_a_run_that_reconnects_takes_over_its_lease(lease):
     old = lease.take(None, word=None)
     lease.add_weights(old, ONE)
 
@@ -44,7 +44,7 @@ def test_a_run_that_reconnects_takes_over_its_lease(lease: Lease) -> None:
 
 
 @pytest.mark.parametrize("late", [None, "", "the last run's", "ü"])
-def test_a_run_that_lost_it_changes_nothing(lease: Lease, late: str | None) -> None:
+def test_a_run_that_lost_it_changes_nothing(lease, late):
     word = lease.take(None, word=None)
     lease.add_weights(word, ONE)
 
@@ -60,9 +60,7 @@ def test_a_run_that_lost_it_changes_nothing(lease: Lease, late: str | None) -> N
     assert torch.equal(lease.collect_weights(word, ["w"])["w"], ONE["w"])
 
 
-def test_weights_have_no_version_from_being_collected_until_they_are_loaded(
-    lease: Lease,
-) -> None:
+def test_weights_have_no_version_from_being_collected_until_they_are_loaded(lease):
     word = lease.take(None, word=None)
     versions = []
 
@@ -78,7 +76,7 @@ def test_weights_have_no_version_from_being_collected_until_they_are_loaded(
     assert lease.version is None
 
 
-def test_an_incomplete_upload_is_dropped(lease: Lease) -> None:
+def test_an_incomplete_upload_is_dropped(lease):
     word = lease.take(None, word=None)
     lease.add_weights(word, ONE)
 
@@ -89,7 +87,7 @@ def test_an_incomplete_upload_is_dropped(lease: Lease) -> None:
         lease.collect_weights(word, ["w"])
 
 
-def test_no_more_is_kept_than_a_model_has(lease: Lease) -> None:
+def test_no_more_is_kept_than_a_model_has(lease):
     word = lease.take(None, word=None)
     lease.add_weights(word, {"v": torch.zeros(20)})
 
@@ -98,7 +96,7 @@ def test_no_more_is_kept_than_a_model_has(lease: Lease) -> None:
     lease.add_weights(word, {"v": torch.zeros(25)})  # in place of the other
 
 
-def test_it_is_closed_whether_its_run_is_there_or_not(lease: Lease) -> None:
+def test_it_is_closed_whether_its_run_is_there_or_not(lease):
     here, there = socket.socketpair()
     lease.take(here, word=None)
 

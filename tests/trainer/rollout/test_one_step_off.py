@@ -50,7 +50,7 @@ def metrics_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
+def outcomes(monkeypatch) -> list[StepOutcome]:
     """What each step did, in order."""
     seen: list[StepOutcome] = []
     train_step = trainer.grpo.train_step
@@ -87,12 +87,8 @@ def gaps(outcome: StepOutcome, policy: Policy) -> tuple[float, float]:
 
 @pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_batch_is_of_the_weights_before_the_last_update(
-    lora_rank: int,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    outcomes: list[StepOutcome],
-) -> None:
+    lora_rank, model_folder, rows_path, tmp_path, outcomes
+):
     tree = tree_of(
         model_folder,
         rows_path,
@@ -115,9 +111,7 @@ def test_a_batch_is_of_the_weights_before_the_last_update(
             assert gaps(outcome, trained)[0] > 1e-2
 
 
-def test_staleness_counts_the_step_between(
-    model_folder: Path, rows_path: Path, tmp_path: Path, outcomes: list[StepOutcome]
-) -> None:
+def test_staleness_counts_the_step_between(model_folder, rows_path, tmp_path, outcomes):
     tree = tree_of(model_folder, rows_path, optim={"num_steps": 4} | OFTEN)
 
     _, events = run(tmp_path, tree)
@@ -143,8 +137,8 @@ def test_staleness_counts_the_step_between(
 
 
 def test_training_and_sampling_are_under_way_at_the_same_time(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     """Each waits for the other to have begun, which only both at once can bear."""
     trains = {step: threading.Event() for step in range(1, 5)}
     samples = {step: threading.Event() for step in range(1, 5)}
@@ -178,8 +172,8 @@ def test_training_and_sampling_are_under_way_at_the_same_time(
 
 
 def test_waiting_and_concurrent_work_are_reported_separately(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     sampled, update = threading.Event(), trainer.grpo.run_update
     complete = EngineSource.complete
 
@@ -208,8 +202,8 @@ def test_waiting_and_concurrent_work_are_reported_separately(
 
 
 def test_evaluation_samples_from_the_newest_weights(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     held: list[dict[str, torch.Tensor]] = []
     evaluate = trainer.run.loop.evaluate
 
@@ -240,8 +234,8 @@ def test_evaluation_samples_from_the_newest_weights(
     "mode", [pytest.param("drop", marks=pytest.mark.slow), "refill"]
 )
 def test_groups_are_dropped_and_replaced_as_ever(
-    mode: str, model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    mode, model_folder, rows_path, tmp_path
+):
     rule = {"name": "short", "kind": "length", "params": {"maximum": 3}}
     parts = {
         "reward": {"recipe": {"rules": [rule]}},
@@ -271,8 +265,8 @@ def groups_of(events: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_a_start_that_never_changes_is_sampled_ahead_with_the_same_result(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     parts: dict[str, Any] = {
         "advantage": {"credit": "indicator"},
         "loss": {"surrogate": "reinforce"},
@@ -287,8 +281,8 @@ def test_a_start_that_never_changes_is_sampled_ahead_with_the_same_result(
 
 
 def test_each_phase_begins_with_a_batch_of_its_own_weights(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = tree_of(model_folder, rows_path)
     plain = {"rollout": {"one_step_off": False}}
     tree["phases"] = [
@@ -305,7 +299,7 @@ def test_each_phase_begins_with_a_batch_of_its_own_weights(
 
 
 @pytest.mark.slow
-def test_the_reward_rises(model_folder: Path, rows_path: Path, tmp_path: Path) -> None:
+def test_the_reward_rises(model_folder, rows_path, tmp_path):
     tree = tree_of(
         model_folder, rows_path, optim={"num_steps": 25}, evaluation={"every_steps": 0}
     )
@@ -317,8 +311,8 @@ def test_the_reward_rises(model_folder: Path, rows_path: Path, tmp_path: Path) -
 
 
 def test_without_it_nothing_is_sampled_in_a_thread(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a thread was asked for")
 
@@ -348,8 +342,6 @@ def test_without_it_nothing_is_sampled_in_a_thread(
         ),
     ],
 )
-def test_one_step_off_refuses_incompatible_settings(
-    parts: dict[str, Any], words: str
-) -> None:
+def test_one_step_off_refuses_incompatible_settings(parts, words):
     with pytest.raises(ValueError, match=words):
         RunConfig.model_validate(tree_of(Path("m"), Path("r"), **parts))

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,12 +30,8 @@ from trainer.stopping import SAMPLING_THREAD
 
 
 def test_sampling_that_runs_out_of_memory_is_reported_and_continues(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    trained: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, trained, monkeypatch
+):
     undisturbed = read_events(trained(**parts_of()) / "events.jsonl")
     tree = tree_of(model_folder, rows_path)
 
@@ -55,9 +50,7 @@ def test_sampling_that_runs_out_of_memory_is_reported_and_continues(
 
 
 @pytest.fixture
-def break_sampling(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[int, int, Exception], list[int]]:
+def break_sampling(monkeypatch) -> Callable[[int, int, Exception], list[int]]:
     """Let a step's sampling fail within the given one of all updates, which waits for
     it; the updates that are made.
     """
@@ -102,12 +95,8 @@ def break_sampling(
     ],
 )
 def test_sampling_that_fails_fails_the_run_before_its_next_update(
-    error: Exception,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_sampling: Callable[[int, int, Exception], list[int]],
-) -> None:
+    error, model_folder, rows_path, tmp_path, break_sampling
+):
     updates = break_sampling(3, 5, error)
     values = []
     for ahead in (True, False):
@@ -134,12 +123,8 @@ def test_sampling_that_fails_fails_the_run_before_its_next_update(
 
 
 def test_a_stop_keeps_what_is_being_sampled(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    trained: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    model_folder, rows_path, tmp_path, trained, monkeypatch
+):
     whole = trained(**parts_of())
     tree = tree_of(model_folder, rows_path)
     update = trainer.grpo.run_update
@@ -167,8 +152,8 @@ def test_a_stop_keeps_what_is_being_sampled(
 
 
 def test_a_batch_of_discarded_weights_is_not_trained_on(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     calls = 0
 
     def fail(*given: Any, **named: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,7 +64,7 @@ def ids_of(groups: list[tuple[Rollout, ...]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in group] for group in groups]
 
 
-def test_greedy_decoding_equals_transformers(policy: Policy) -> None:
+def test_greedy_decoding_equals_transformers(policy):
     requests = requests_of(policy, 1)
 
     found = sample(policy, requests, temperature=0)
@@ -81,7 +80,7 @@ def test_greedy_decoding_equals_transformers(policy: Policy) -> None:
         assert list(completion.token_ids) == expected[0, ids.shape[1] :].tolist()
 
 
-def test_logprobs_equal_the_trainers(policy: Policy) -> None:
+def test_logprobs_equal_the_trainers(policy):
     requests = requests_of(policy, 6)
 
     groups = sample(policy, requests, temperature=0.7)
@@ -105,8 +104,8 @@ def test_logprobs_equal_the_trainers(policy: Policy) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt_neo", "eager"])
 def test_attention_that_adds_its_mask_gives_the_trainers_logprobs(
-    kind: str, policy: Policy, model_folder: Path, tmp_path: Path
-) -> None:
+    kind, policy, model_folder, tmp_path
+):
     if kind == "gpt_neo":
         config = GPTNeoConfig(
             vocab_size=len(policy.tokenizer),
@@ -137,8 +136,8 @@ def test_attention_that_adds_its_mask_gives_the_trainers_logprobs(
 
 @pytest.mark.parametrize(("off", "code"), [(0.01, "engine_fallback"), (0.5, "")])
 def test_log_probs_that_are_off_by_every_way_are_reported(
-    off: float, code: str, policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    off, code, policy, monkeypatch
+):
     def drawn(*args: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
         chosen, logprobs = draw_tokens(*args, **options)
         return chosen, logprobs + off
@@ -158,9 +157,7 @@ def test_log_probs_that_are_off_by_every_way_are_reported(
     assert [slowed.code for slowed in reported] == ([code] if code else [])
 
 
-def test_a_model_that_keeps_no_keys_and_values_is_refused(
-    model_folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_that_keeps_no_keys_and_values_is_refused(model_folder, tmp_path):
     config = OpenAIGPTConfig(vocab_size=36, n_embd=32, n_layer=1, n_head=4)
     OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path)
     policy = load_policy(
@@ -173,7 +170,7 @@ def test_a_model_that_keeps_no_keys_and_values_is_refused(
     assert "vllm_server" not in str(error.value)
 
 
-def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:
+def test_a_completion_follows_from_its_seed_alone(policy):
     requests = requests_of(policy, 6)
 
     together = ids_of(sample(policy, requests))
@@ -185,9 +182,7 @@ def test_a_completion_follows_from_its_seed_alone(policy: Policy) -> None:
     assert len({ids for group in together for ids in group}) > 20
 
 
-def test_a_prompt_is_prefilled_once_for_its_group(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_is_prefilled_once_for_its_group(policy, monkeypatch):
     prefilled: list[int] = []
     original = TransformersEngine._prefill_part
 
@@ -203,9 +198,7 @@ def test_a_prompt_is_prefilled_once_for_its_group(
     assert (checked, sum(sampled)) == (len(TEXTS), len(TEXTS))
 
 
-def test_a_prefill_in_parts_gives_the_same_completions(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prefill_in_parts_gives_the_same_completions(policy, monkeypatch):
     requests = requests_of(policy, 3)
     whole = ids_of(sample(policy, requests))
 
@@ -214,7 +207,7 @@ def test_a_prefill_in_parts_gives_the_same_completions(
     assert ids_of(sample(policy, requests)) == whole
 
 
-def test_completions_outgrow_the_caches_first_block(policy: Policy) -> None:
+def test_completions_outgrow_the_caches_first_block(policy):
     policy.eos_ids = (len(policy.tokenizer) + 5,)  # never ends
 
     groups = sample(policy, requests_of(policy, 2), max_new_tokens=150)
@@ -223,7 +216,7 @@ def test_completions_outgrow_the_caches_first_block(policy: Policy) -> None:
     assert {c.end_reason for group in groups for c in group} == {"length"}
 
 
-def test_a_completion_ends_with_its_end_token(policy: Policy) -> None:
+def test_a_completion_ends_with_its_end_token(policy):
     groups = sample(policy, requests_of(policy, 20), max_new_tokens=40)
 
     ended = [c for group in groups for c in group if c.end_reason == "stop"]
@@ -237,11 +230,8 @@ def test_a_completion_ends_with_its_end_token(policy: Policy) -> None:
 
 
 def test_layers_that_share_keys_give_the_trainers_logprobs(
-    policy: Policy,
-    model_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    policy, model_folder, tmp_path, monkeypatch
+):
     size = len(policy.tokenizer)
     config = Gemma3nTextConfig(
         vocab_size=size,
@@ -275,7 +265,7 @@ def test_layers_that_share_keys_give_the_trainers_logprobs(
     assert logprob_gap(policy, requests, found, temperature=1.0) < 1e-5
 
 
-def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:
+def test_models_with_a_window_sample_as_transformers_do(tmp_path):
     folder = write_model(
         tmp_path / "window",
         use_sliding_window=True,
@@ -298,7 +288,7 @@ def test_models_with_a_window_sample_as_transformers_do(tmp_path: Path) -> None:
         assert list(completion.token_ids) == expected[0, ids.shape[1] :].tolist()
 
 
-def test_tokens_are_drawn_with_their_probabilities() -> None:
+def test_tokens_are_drawn_with_their_probabilities():
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, -torch.inf])
     seeds = [derive(0, index) for index in range(4000)]
     drawn = uniforms(seeds, first=3, count=1)[:, 0]
@@ -313,7 +303,7 @@ def test_tokens_are_drawn_with_their_probabilities() -> None:
     assert torch.allclose(logprobs, probs.log()[chosen])
 
 
-def test_random_numbers_are_even_and_follow_from_seed_and_place() -> None:
+def test_random_numbers_are_even_and_follow_from_seed_and_place():
     values = uniforms(range(200), first=0, count=100)
 
     assert values.min() >= 0
@@ -340,9 +330,7 @@ def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[in
     return tried
 
 
-def test_batches_shrink_to_fit_memory(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_shrink_to_fit_memory(policy, monkeypatch):
     requests = requests_of(policy, 4)
     expected = sample(policy, requests, max_batch_rows=4)
     tried = with_little_memory(monkeypatch, room=7)
@@ -366,9 +354,7 @@ def test_batches_shrink_to_fit_memory(
     assert max(tried) == 4
 
 
-def test_completions_found_before_memory_ran_out_are_kept(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_completions_found_before_memory_ran_out_are_kept(policy, monkeypatch):
     requests = requests_of(policy, 3)
     expected = sample(policy, requests, max_batch_rows=6)
     draw, calls = draw_tokens, 0
@@ -387,9 +373,7 @@ def test_completions_found_before_memory_ran_out_are_kept(
     assert ids_of(found) == ids_of(expected)
 
 
-def test_a_completion_that_does_not_fit_alone_is_an_error(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completion_that_does_not_fit_alone_is_an_error(policy, monkeypatch):
     with_little_memory(monkeypatch, room=0)
 
     with pytest.raises(torch.OutOfMemoryError):
@@ -397,7 +381,7 @@ def test_a_completion_that_does_not_fit_alone_is_an_error(
 
 
 @pytest.mark.parametrize("max_batch_rows", [512, 10, 3])
-def test_groups_are_reported_as_they_end(policy: Policy, max_batch_rows: int) -> None:
+def test_groups_are_reported_as_they_end(policy, max_batch_rows):
     requests = requests_of(policy, 8)
     engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
     params = SamplingParams(max_new_tokens=60, temperature=1.0)
@@ -413,9 +397,7 @@ def test_groups_are_reported_as_they_end(policy: Policy, max_batch_rows: int) ->
     assert found == engine.sample(requests, params)
 
 
-def test_a_group_is_reported_while_longer_ones_are_sampled(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_is_reported_while_longer_ones_are_sampled(policy, monkeypatch):
     requests = requests_of(policy, 2)[:3]
     stops = [9, 9, 2, 2, 5, 5]  # tokens of each row; the shortest prompt's come first
     rows, index = list(range(6)), 0

@@ -20,7 +20,7 @@ from tests.trainer.tiny import config_tree
 from tests.trainer.tiny_architectures import ARCHITECTURES
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.loading import in_checkpoint_form
-from trainer.model.policy import Policy, load_policy
+from trainer.model.policy import load_policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams, SeededPrompt
 from trainer.rollout.select import make_engine
@@ -38,16 +38,14 @@ def config_of(**parts: Any) -> RunConfig:
     return RunConfig.model_validate(tree)
 
 
-def test_the_policy_samples_itself_unless_another_engine_is_requested(
-    policy: Policy,
-) -> None:
+def test_the_policy_samples_itself_unless_another_engine_is_requested(policy):
     assert isinstance(make_engine(config_of(), policy), TransformersEngine)
 
 
 @pytest.mark.parametrize(
     "rollout", [{"engine": "vllm", "cache_gib": 0.5, "sleep": True}, SERVER]
 )
-def test_each_engine_can_be_configured(rollout: dict[str, Any]) -> None:
+def test_each_engine_can_be_configured(rollout):
     assert config_of(rollout=rollout).rollout.engine == rollout["engine"]
 
 
@@ -67,21 +65,19 @@ def test_each_engine_can_be_configured(rollout: dict[str, Any]) -> None:
         (SERVER | {"url": " , "}, "requires rollout.url"),
     ],
 )
-def test_settings_an_engine_lacks_are_refused(
-    rollout: dict[str, Any], words: str
-) -> None:
+def test_settings_an_engine_lacks_are_refused(rollout, words):
     with pytest.raises(ValueError, match=words):
         config_of(rollout=rollout)
 
 
-def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm() -> None:
+def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm():
     config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0})
 
     with pytest.raises(ValueError, match=r"temperature of 0\.001"):
         config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0.001})
 
 
-def test_several_processes_share_a_server_but_no_vllm_of_their_own() -> None:
+def test_several_processes_share_a_server_but_no_vllm_of_their_own():
     config_of(rollout=SERVER, distributed={"num_processes": 2})
 
     with pytest.raises(ValueError, match="one process"):
@@ -98,7 +94,7 @@ ANOTHER = {
 
 
 @pytest.mark.parametrize("name", list(ANOTHER))
-def test_a_phase_cannot_change_the_engine(name: str) -> None:
+def test_a_phase_cannot_change_the_engine(name):
     changed = ANOTHER[name]
     phases = [
         {"name": "one", "num_steps": 3},
@@ -110,9 +106,7 @@ def test_a_phase_cannot_change_the_engine(name: str) -> None:
         RunConfig.model_validate(tree | {"phases": phases})
 
 
-def test_a_missing_vllm_is_reported(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_vllm_is_reported(policy, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
 
     with pytest.raises(ValueError, match="import vLLM") as error:
@@ -177,7 +171,7 @@ class Llm:
 
 
 @pytest.fixture
-def llm(monkeypatch: pytest.MonkeyPatch) -> Llm:
+def llm(monkeypatch) -> Llm:
     llm = Llm()
     monkeypatch.setattr(
         VllmSampler, "_start", lambda self, settings: setattr(self, "_vllm", Vllm)
@@ -208,7 +202,7 @@ WARM = SamplingParams(max_new_tokens=3, temperature=1.0)
 PROMPT = SeededPrompt(token_ids=(1, 2), seed=2**64 - 1)
 
 
-def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> None:
+def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm):
     sampler = sampler_of(llm, sleeps=True)
 
     for _ in range(2):
@@ -227,7 +221,7 @@ def test_it_sleeps_between_sampling_and_the_weights_of_the_update(llm: Llm) -> N
     ]
 
 
-def test_weights_that_adapters_stand_beside_wait_in_main_memory(llm: Llm) -> None:
+def test_weights_that_adapters_stand_beside_wait_in_main_memory(llm):
     sampler = sampler_of(llm, sleeps=True)
 
     sampler.sleep(keeps_weights=True)
@@ -236,7 +230,7 @@ def test_weights_that_adapters_stand_beside_wait_in_main_memory(llm: Llm) -> Non
     assert llm.asked == ["sleep 1", "wake weights", "wake kv_cache", "generate"]
 
 
-def test_each_completion_is_reported_when_it_ends(llm: Llm) -> None:
+def test_each_completion_is_reported_when_it_ends(llm):
     sampler, reported = sampler_of(llm), []
 
     for _ in range(2):
@@ -253,7 +247,7 @@ def test_each_completion_is_reported_when_it_ends(llm: Llm) -> None:
     assert [sampled.logprobs for sampled in found] == [(-3.0,), (-4.0,), (-5.0,)]
 
 
-def test_it_stays_awake_unless_asked_to_sleep(llm: Llm) -> None:
+def test_it_stays_awake_unless_asked_to_sleep(llm):
     sampler = sampler_of(llm)
 
     sampler.sleep(keeps_weights=True)
@@ -262,7 +256,7 @@ def test_it_stays_awake_unless_asked_to_sleep(llm: Llm) -> None:
     assert llm.asked == ["generate"]
 
 
-def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> None:
+def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm):
     sampler = sampler_of(llm)
     llm.reset_prefix_cache = lambda: False
 
@@ -270,30 +264,28 @@ def test_old_keys_and_values_that_cannot_be_forgotten_end_the_run(llm: Llm) -> N
         sampler.load_weights([])
 
 
-def test_weights_that_a_worker_lacks_end_the_run(llm: Llm) -> None:
+def test_weights_that_a_worker_lacks_end_the_run(llm):
     llm.missing = ["lm_head.weight", "model.norm.weight"]
 
     with pytest.raises(RuntimeError, match="receive 2 weights"):
         sampler_of(llm).load_weights([])
 
 
-def test_a_model_is_not_split_over_more_gpus_than_there_are(llm: Llm) -> None:
+def test_a_model_is_not_split_over_more_gpus_than_there_are(llm):
     sampler_of(llm, tensor_parallel_size=1)
 
     with pytest.raises(ValueError, match=r"3 GPUs.* 2"):
         sampler_of(llm, tensor_parallel_size=3)
 
 
-def test_part_of_the_vocabulary_is_not_sampled(llm: Llm) -> None:
+def test_part_of_the_vocabulary_is_not_sampled(llm):
     params = SamplingParams(max_new_tokens=3, temperature=1.0, top_p=0.5)
 
     with pytest.raises(ValueError, match="the whole"):
         sampler_of(llm).sample([PROMPT], params, eos_ids=())
 
 
-def test_torchs_cached_memory_is_freed_before_vllm_wakes(
-    llm: Llm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchs_cached_memory_is_freed_before_vllm_wakes(llm, monkeypatch):
     sampler = sampler_of(llm, sleeps=True)
     monkeypatch.setattr("torch.cuda.empty_cache", lambda: llm.asked.append("empty"))
     sampler.sleep(keeps_weights=True)
@@ -317,7 +309,7 @@ class Stream:
 
 
 @pytest.fixture
-def streams(monkeypatch: pytest.MonkeyPatch) -> threading.local:
+def streams(monkeypatch) -> threading.local:
     """Each thread's present stream, which torch would have."""
     now = threading.local()
 
@@ -332,9 +324,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> threading.local:
     return now
 
 
-def test_another_thread_calls_vllm_on_the_stream_that_it_was_started_on(
-    llm: Llm, streams: threading.local
-) -> None:
+def test_another_thread_calls_vllm_on_the_stream_that_it_was_started_on(llm, streams):
     own, others = Stream("vLLM's"), Stream("other")
     streams.stream = own
     sampler = sampler_of(llm, sleeps=True)
@@ -363,9 +353,7 @@ def test_another_thread_calls_vllm_on_the_stream_that_it_was_started_on(
     assert others.awaited == ["vLLM's"] * 3
 
 
-def test_a_start_of_vllm_leaves_precision_and_stream_as_they_were(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_start_of_vllm_leaves_precision_and_stream_as_they_were(monkeypatch):
     set_to: list[Any] = []
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
@@ -383,9 +371,7 @@ def test_a_start_of_vllm_leaves_precision_and_stream_as_they_were(
     torch.set_float32_matmul_precision(before)
 
 
-def test_a_mixture_of_experts_is_not_sampled_by_vllm_on_a_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mixture_of_experts_is_not_sampled_by_vllm_on_a_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: Vllm)
     Qwen3MoeConfig(num_experts=4).save_pretrained(tmp_path)
     settings = SamplerSettings(
@@ -397,9 +383,7 @@ def test_a_mixture_of_experts_is_not_sampled_by_vllm_on_a_cpu(
 
 
 @pytest.mark.parametrize("name", ["Qwen3", "Mixtral", "Qwen3 MoE", "GPT-OSS"])
-def test_vllm_receives_weights_as_the_checkpoint_has_them(
-    name: str, tmp_path: Path
-) -> None:
+def test_vllm_receives_weights_as_the_checkpoint_has_them(name, tmp_path):
     write_architecture(ARCHITECTURES[name], tmp_path)
     saved = load_file(tmp_path / "model.safetensors")
     policy = load_policy(ModelConfig(path=str(tmp_path), device="cpu"))
@@ -410,7 +394,7 @@ def test_vllm_receives_weights_as_the_checkpoint_has_them(
     assert all(torch.equal(sent[each], saved[each]) for each in saved)
 
 
-def test_a_closed_vllm_is_referred_to_no_more(llm: Llm) -> None:
+def test_a_closed_vllm_is_referred_to_no_more(llm):
     sampler: Any = sampler_of(llm)
     ended: list[bool] = []
     core: Any = llm

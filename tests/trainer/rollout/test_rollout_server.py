@@ -26,7 +26,6 @@ from tests.trainer.tiny import config_tree, run_trainer
 from tests.trainer.vllm_models import cpu_policy, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.model.policy import Policy
 from trainer.rollout.select import make_engine
 from trainer.rollout.server import NotLeased
 from trainer.rollout.server_engine import VllmServerEngine
@@ -42,15 +41,13 @@ def served() -> Iterator[Served]:
 
 
 @pytest.fixture
-def engine(policy: Policy, served: Served) -> Iterator[VllmServerEngine]:
+def engine(policy, served) -> Iterator[VllmServerEngine]:
     engine = engine_of(policy, served.url)
     yield engine
     engine.close()
 
 
-def test_a_completion_comes_back_as_it_was_sampled(
-    policy: Policy, engine: VllmServerEngine
-) -> None:
+def test_a_completion_comes_back_as_it_was_sampled(policy, engine):
     requests = requests_of(policy, 3)
 
     groups = engine.sample(requests, WARM)
@@ -64,9 +61,7 @@ def test_a_completion_comes_back_as_it_was_sampled(
             assert completion.text == policy.tokenizer.decode([token]) * 4
 
 
-def test_it_samples_from_what_it_was_sent_last(
-    policy: Policy, engine: VllmServerEngine
-) -> None:
+def test_it_samples_from_what_it_was_sent_last(policy, engine):
     before = total_of(policy)
     assert sampled_total(policy, engine) == pytest.approx(before)
     stir(policy)
@@ -78,9 +73,7 @@ def test_it_samples_from_what_it_was_sent_last(
     assert total_of(policy) != pytest.approx(before)
 
 
-def test_adapters_are_sent_by_themselves_where_there_is_a_place(
-    model_folder: Path, served: Served
-) -> None:
+def test_adapters_are_sent_by_themselves_where_there_is_a_place(model_folder, served):
     policy = cpu_policy(model_folder, lora_rank=3, lora_alpha=6)
     served.sampler.lora_rank = 4
     engine = engine_of(policy, served.url)
@@ -97,9 +90,7 @@ def test_adapters_are_sent_by_themselves_where_there_is_a_place(
     engine.close()
 
 
-def test_adapters_without_a_place_are_sent_merged(
-    model_folder: Path, served: Served
-) -> None:
+def test_adapters_without_a_place_are_sent_merged(model_folder, served):
     policy = cpu_policy(model_folder, lora_rank=3)
     engine = engine_of(policy, served.url)
     stir(policy)
@@ -111,9 +102,7 @@ def test_adapters_without_a_place_are_sent_merged(
     engine.close()
 
 
-def test_large_weights_come_in_parts(
-    policy: Policy, served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_weights_come_in_parts(policy, served, monkeypatch):
     monkeypatch.setattr("trainer.rollout.wire._PART_BYTES", 10_000)
     parts = list(pack_weights(policy.weights()))
     names = [name for part in parts for name in unpack(part)]
@@ -126,9 +115,7 @@ def test_large_weights_come_in_parts(
     engine.close()
 
 
-def test_a_second_run_is_refused_until_the_first_has_ended(
-    policy: Policy, served: Served
-) -> None:
+def test_a_second_run_is_refused_until_the_first_has_ended(policy, served):
     first = engine_of(policy, served.url)
 
     with pytest.raises(ValueError, match="another run"):
@@ -141,9 +128,7 @@ def test_a_second_run_is_refused_until_the_first_has_ended(
     engine_of(policy, served.url).close()
 
 
-def test_a_run_that_begins_does_not_get_the_last_ones_weights(
-    policy: Policy, served: Served
-) -> None:
+def test_a_run_that_begins_does_not_get_the_last_ones_weights(policy, served):
     engine_of(policy, served.url).close()
     wait_until(lambda: served.server.holding.is_free)
     held = engine_of(policy, served.url)
@@ -160,9 +145,7 @@ def test_a_run_that_begins_does_not_get_the_last_ones_weights(
     served.server.holding.release(other)
 
 
-def test_a_server_that_was_started_again_is_sent_the_weights(
-    policy: Policy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_was_started_again_is_sent_the_weights(policy, capsys):
     served = Served()
     engine = engine_of(policy, served.url)
     served.end()
@@ -176,9 +159,7 @@ def test_a_server_that_was_started_again_is_sent_the_weights(
     again.end()
 
 
-def test_an_unreachable_server_is_retried_and_then_named(
-    policy: Policy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreachable_server_is_retried_and_then_named(policy, capsys):
     served = Served()
     engine = engine_of(policy, served.url, patience_seconds=1.0)
     served.end()
@@ -190,9 +171,7 @@ def test_an_unreachable_server_is_retried_and_then_named(
     engine.close()
 
 
-def test_an_engine_that_failed_is_not_called_again(
-    policy: Policy, served: Served, engine: VllmServerEngine
-) -> None:
+def test_an_engine_that_failed_is_not_called_again(policy, served, engine):
     served.sampler.fails = True
     with pytest.raises(ValueError, match="RuntimeError: the engine"):
         engine.sample(requests_of(policy, 1), WARM)
@@ -202,19 +181,19 @@ def test_an_engine_that_failed_is_not_called_again(
         engine.sample(requests_of(policy, 1), WARM)
 
 
-def test_another_model_is_refused(policy: Policy, served: Served) -> None:
+def test_another_model_is_refused(policy, served):
     with pytest.raises(ValueError, match="another model"):
         engine_of(policy, served.url, fingerprint="another")
 
 
-def test_another_token_is_refused(policy: Policy, served: Served) -> None:
+def test_another_token_is_refused(policy, served):
     with pytest.raises(ValueError, match=r"rollout\.token_file"):
         engine_of(policy, served.url, token="f" * 16)
 
 
 def test_a_run_asks_the_server_that_its_configuration_names(
-    tmp_path: Path, model_folder: Path, policy: Policy, served: Served
-) -> None:
+    tmp_path, model_folder, policy, served
+):
     read_or_make_token(tmp_path / "token")
     rollout = {
         "engine": "vllm_server",
@@ -227,13 +206,13 @@ def test_a_run_asks_the_server_that_its_configuration_names(
         make_engine(RunConfig.model_validate(tree), policy)
 
 
-def test_an_address_out_of_the_private_network_is_refused(policy: Policy) -> None:
+def test_an_address_out_of_the_private_network_is_refused(policy):
     with pytest.raises(ValueError, match=r"rollout\.url http://8\.8\.8\.8"):
         engine_of(policy, "http://8.8.8.8")
 
 
 @pytest.mark.parametrize("path", ["/hold", "/weights", "/load", "/sample", "/places"])
-def test_every_path_requires_the_token(served: Served, path: str) -> None:
+def test_every_path_requires_the_token(served, path):
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=20)
     connection.request("POST", path, body=b"", headers={"Authorization": "Bearer x"})
 
@@ -242,9 +221,7 @@ def test_every_path_requires_the_token(served: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/weights", "/load", "/sample", "/places"])
-def test_only_the_run_with_the_lease_is_answered(
-    served: Served, engine: VllmServerEngine, path: str
-) -> None:
+def test_only_the_run_with_the_lease_is_answered(served, engine, path):
     for word in ("", "another"):
         assert served.ask(path, b"{}", word=word)[0] == 423
 
@@ -263,9 +240,7 @@ def test_only_the_run_with_the_lease_is_answered(
         ("/places", b'{"layers": 3, "rank": 1}', "Adapted: layers"),
     ],
 )
-def test_an_invalid_request_is_refused_with_a_reason(
-    policy: Policy, path: str, body: bytes, words: str
-) -> None:
+def test_an_invalid_request_is_refused_with_a_reason(policy, path, body, words):
     served = Served(limit=2**19)
     engine = engine_of(policy, served.url)
     try:
@@ -279,9 +254,7 @@ def test_an_invalid_request_is_refused_with_a_reason(
         served.end()
 
 
-def test_adapters_of_too_high_a_rank_are_sent_merged(
-    model_folder: Path, served: Served
-) -> None:
+def test_adapters_of_too_high_a_rank_are_sent_merged(model_folder, served):
     policy = cpu_policy(model_folder, lora_rank=3)
     served.sampler.lora_rank = 2
 
@@ -292,8 +265,8 @@ def test_adapters_of_too_high_a_rank_are_sent_merged(
 
 
 def test_a_load_that_is_requested_again_has_the_weights_sent_again(
-    policy: Policy, served: Served, engine: VllmServerEngine
-) -> None:
+    policy, served, engine
+):
     """As when the answer to the first was lost on the way."""
     (client,) = engine._servers
     inner = client.load
@@ -311,9 +284,7 @@ def test_a_load_that_is_requested_again_has_the_weights_sent_again(
     assert sampled_total(policy, engine) == pytest.approx(total_of(policy))
 
 
-def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
-    served: Served,
-) -> None:
+def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(served):
     server, busy = served.server, threading.Event()
     first = server.holding.take(None, word=None)
     server.holding.add_weights(first, {"w": torch.ones(2)})
@@ -335,7 +306,7 @@ def test_a_load_that_waits_for_its_turn_leaves_the_next_runs_weights(
     server.holding.release(second)
 
 
-def test_a_request_without_a_lease_is_refused_unread(served: Served) -> None:
+def test_a_request_without_a_lease_is_refused_unread(served):
     read = []
     served.server.holding.add_weights = lambda *args: read.append(args)
 
@@ -344,7 +315,7 @@ def test_a_request_without_a_lease_is_refused_unread(served: Served) -> None:
     assert read == []
 
 
-def test_a_server_that_ends_ends_its_engine(policy: Policy) -> None:
+def test_a_server_that_ends_ends_its_engine(policy):
     served = Served()
     engine = engine_of(policy, served.url)
 
@@ -355,7 +326,7 @@ def test_a_server_that_ends_ends_its_engine(policy: Policy) -> None:
     engine.close()
 
 
-def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:
+def test_a_server_does_not_listen_to_the_world(tmp_path):
     done = run_trainer(
         *("rollout-server", "--model", tmp_path, "--token-file", tmp_path / "token"),
         *("--host", "0.0.0.0"),  # noqa: S104 - that is what is refused

@@ -21,7 +21,6 @@ from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import cpu_policy, ids_of, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
-from trainer.model.policy import Policy
 from trainer.rollout.engine import Sampled, Slowed
 from trainer.rollout.select import make_engine
 from trainer.serving.client import read_or_make_token
@@ -47,9 +46,7 @@ def keep_asked(served: Served) -> list[list[int]]:
     return asked
 
 
-def test_completions_are_those_of_one_server_in_the_order_of_the_requests(
-    policy: Policy, two: tuple[Served, Served]
-) -> None:
+def test_completions_are_those_of_one_server_in_the_order_of_the_requests(policy, two):
     requests = requests_of(policy, 3)
     alone = engine_of(policy, two[0].url)
     expected = alone.sample(requests, WARM)
@@ -63,9 +60,7 @@ def test_completions_are_those_of_one_server_in_the_order_of_the_requests(
     engine.close()
 
 
-def test_a_group_stays_whole_on_one_server(
-    policy: Policy, two: tuple[Served, Served]
-) -> None:
+def test_a_group_stays_whole_on_one_server(policy, two):
     requests = requests_of(policy, 3)
     engine = engine_of(policy, two[0].url, two[1].url)
     asked = [keep_asked(served) for served in two]
@@ -77,9 +72,7 @@ def test_a_group_stays_whole_on_one_server(
     engine.close()
 
 
-def test_servers_sample_at_the_same_time(
-    policy: Policy, two: tuple[Served, Served]
-) -> None:
+def test_servers_sample_at_the_same_time(policy, two):
     engine = engine_of(policy, two[0].url, two[1].url)
     both = threading.Barrier(2, timeout=30)
     for served in two:
@@ -98,8 +91,8 @@ def test_servers_sample_at_the_same_time(
 
 
 def test_all_get_the_weights_of_an_update_which_are_packed_once(
-    policy: Policy, two: tuple[Served, Served], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    policy, two, monkeypatch
+):
     monkeypatch.setattr("trainer.rollout.wire._PART_BYTES", 10_000)
     engine = engine_of(policy, two[0].url, two[1].url)
     stir(policy)
@@ -123,9 +116,7 @@ def test_all_get_the_weights_of_an_update_which_are_packed_once(
     engine.close()
 
 
-def test_servers_get_adapters_or_whole_weights(
-    model_folder: Path, two: tuple[Served, Served]
-) -> None:
+def test_servers_get_adapters_or_whole_weights(model_folder, two):
     policy = cpu_policy(model_folder, lora_rank=3, lora_alpha=6)
     two[0].sampler.lora_rank = 4
 
@@ -139,9 +130,7 @@ def test_servers_get_adapters_or_whole_weights(
 
 
 @pytest.mark.parametrize("moment", ["sampling", "updating"])
-def test_only_a_restarted_server_is_sent_the_weights(
-    policy: Policy, moment: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_restarted_server_is_sent_the_weights(policy, moment, capsys):
     lost, kept = Served(), Served()
     engine = engine_of(policy, lost.url, kept.url)
     stir(policy)
@@ -166,9 +155,7 @@ def test_only_a_restarted_server_is_sent_the_weights(
         served.end()
 
 
-def test_an_unreachable_server_ends_the_run_by_its_name(
-    policy: Policy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreachable_server_ends_the_run_by_its_name(policy, capsys):
     lost, kept = Served(), Served()
     engine = engine_of(policy, lost.url, kept.url, patience_seconds=1.0)
     lost.end()
@@ -180,9 +167,7 @@ def test_an_unreachable_server_ends_the_run_by_its_name(
     kept.end()
 
 
-def test_a_refused_server_releases_the_others(
-    policy: Policy, two: tuple[Served, Served]
-) -> None:
+def test_a_refused_server_releases_the_others(policy, two):
     first = engine_of(policy, two[1].url)
 
     with pytest.raises(ValueError, match=f"{two[1].url} is used"):
@@ -192,9 +177,7 @@ def test_a_refused_server_releases_the_others(
     first.close()
 
 
-def test_a_server_that_keeps_forgetting_is_named(
-    policy: Policy, two: tuple[Served, Served]
-) -> None:
+def test_a_server_that_keeps_forgetting_is_named(policy, two):
     engine = engine_of(policy, two[0].url, two[1].url)
     two[1].server.sample = lambda body: None
 
@@ -205,7 +188,7 @@ def test_a_server_that_keeps_forgetting_is_named(
 
 
 @pytest.mark.parametrize("is_later", [False, True])
-def test_log_probs_that_are_off_are_warned_of(is_later: bool, policy: Policy) -> None:
+def test_log_probs_that_are_off_are_warned_of(is_later, policy):
     served = Served(sampler=Sampling(policy))
     reported: list[Slowed] = []
     engine = engine_of(policy, served.url, on_slowed=reported.append)
@@ -224,7 +207,7 @@ def test_log_probs_that_are_off_are_warned_of(is_later: bool, policy: Policy) ->
     served.end()
 
 
-def test_a_server_that_is_far_off_is_refused(policy: Policy) -> None:
+def test_a_server_that_is_far_off_is_refused(policy):
     served = Served(sampler=Sampling(policy))
     engine = engine_of(policy, served.url, on_slowed=lambda _slowed: None)
     served.sampler.off = 0.5
@@ -237,12 +220,8 @@ def test_a_server_that_is_far_off_is_refused(policy: Policy) -> None:
 
 
 def test_a_run_asks_the_servers_that_its_configuration_names(
-    tmp_path: Path,
-    model_folder: Path,
-    policy: Policy,
-    two: tuple[Served, Served],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, model_folder, policy, two, monkeypatch
+):
     monkeypatch.setattr(
         "trainer.rollout.server_engine.model_fingerprint", lambda *_, **__: "print"
     )

@@ -30,7 +30,7 @@ def question_of(**changes: Any) -> Question:
     return Question(**(settings | changes))
 
 
-def test_a_question_arrives_as_it_was_sent() -> None:
+def test_a_question_arrives_as_it_was_sent():
     prompts = [
         SeededPrompt(token_ids=(2, 3, 4), seed=0),
         SeededPrompt(token_ids=(9,), seed=2**63 - 1),
@@ -59,9 +59,7 @@ def test_a_question_arrives_as_it_was_sent() -> None:
         ),
     ],
 )
-def test_a_request_beyond_the_model_is_refused(
-    changes: dict[str, Any], words: str
-) -> None:
+def test_a_request_beyond_the_model_is_refused(changes, words):
     with pytest.raises(ValueError, match=words):
         unpack_question(pack_question(question_of(**changes)), vocabulary=VOCABULARY)
 
@@ -75,16 +73,14 @@ def test_a_request_beyond_the_model_is_refused(
         {"other": torch.zeros(1)},
     ],
 )
-def test_tensors_of_other_names_types_or_dimensions_are_refused(
-    changes: dict[str, torch.Tensor],
-) -> None:
+def test_tensors_of_other_names_types_or_dimensions_are_refused(changes):
     body = save({**load(pack_question(question_of())), **changes})
 
     with pytest.raises(ValueError, match=f"got .*{next(iter(changes))}"):
         unpack_question(body, vocabulary=VOCABULARY)
 
 
-def test_completions_of_other_weights_are_refused() -> None:
+def test_completions_of_other_weights_are_refused():
     sampled = [Sampled(token_ids=(4, 1), logprobs=(-0.5, -1.0))]
     question = question_of()
 
@@ -93,7 +89,7 @@ def test_completions_of_other_weights_are_refused() -> None:
         unpack_answer(pack_answer(sampled, version=6), question)
 
 
-def test_an_answer_of_other_size_is_refused() -> None:
+def test_an_answer_of_other_size_is_refused():
     sampled = [Sampled(token_ids=(4,) * 6, logprobs=(-0.5,) * 6)]
 
     for wrong in (sampled, [], sampled * 2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,21 +56,19 @@ class Noting(Sampling):
 
 
 @pytest.fixture
-def sampler(policy: Policy) -> Noting:
+def sampler(policy) -> Noting:
     return Noting(policy)
 
 
 @pytest.fixture
-def served(model_folder: Path, sampler: Noting) -> Iterator[Served]:
+def served(model_folder, sampler) -> Iterator[Served]:
     served = Served(sampler=sampler, fingerprint=model_fingerprint(str(model_folder)))
     yield served
     served.end()
 
 
 @pytest.fixture
-def tree(
-    model_folder: Path, rows_path: Path, tmp_path: Path, served: Served
-) -> dict[str, Any]:
+def tree(model_folder, rows_path, tmp_path, served) -> dict[str, Any]:
     (tmp_path / "token").write_text(TOKEN)
     return tree_of(
         model_folder,
@@ -86,9 +83,7 @@ def tree(
 
 
 @pytest.mark.slow
-def test_three_processes_are_sampled_for_as_one_is(
-    tree: dict[str, Any], tmp_path: Path, sampler: Noting
-) -> None:
+def test_three_processes_are_sampled_for_as_one_is(tree, tmp_path, sampler):
     tree["data"]["num_eval_rows"] = 2  # so that one of them asks for nothing
     config = write_config(tmp_path, tree)
 
@@ -102,9 +97,7 @@ def test_three_processes_are_sampled_for_as_one_is(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["off", "refill"])
-def test_two_processes_are_sampled_for_ahead_as_one_is(
-    mode: str, tree: dict[str, Any], tmp_path: Path, sampler: Noting
-) -> None:
+def test_two_processes_are_sampled_for_ahead_as_one_is(mode, tree, tmp_path, sampler):
     """What is asked of the server does not cross with what training asks."""
     sampler.seconds = 0.05
     tree["rollout"] |= {
@@ -131,16 +124,14 @@ def test_two_processes_are_sampled_for_ahead_as_one_is(
 
 
 @pytest.fixture
-def spread(policy: Policy) -> Iterator[ShardedPolicy]:
+def spread(policy) -> Iterator[ShardedPolicy]:
     """Over one process alone."""
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     yield ShardedPolicy(policy, ALONE)
     dist.destroy_process_group()
 
 
-def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(
-    spread: ShardedPolicy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(spread, capsys):
     served = Served()
     engine = SharedEngine(
         spread, ALONE, connect=lambda whole: engine_of(whole, served.url)
@@ -172,8 +163,8 @@ def first() -> Iterator[World]:
 
 
 def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
-    tree: dict[str, Any], policy: Policy, first: World, sampler: Noting
-) -> None:
+    tree, policy, first, sampler
+):
     """It stands still while the parts are trained: no other is made for that."""
     tree["rollout"] |= {"one_step_off": True}
     tree["loss"] = {"importance_correction": "token_truncate"}
@@ -196,9 +187,7 @@ def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
 
 
 @pytest.mark.slow
-def test_a_process_that_would_sample_itself_is_not_waited_for(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_process_that_would_sample_itself_is_not_waited_for(tree, tmp_path):
     config = write_config(tmp_path, tree)
 
     codes, output = run_several(
@@ -215,9 +204,7 @@ def test_a_process_that_would_sample_itself_is_not_waited_for(
 
 
 @pytest.mark.slow
-def test_a_refusal_by_the_server_ends_all_processes(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_refusal_by_the_server_ends_all_processes(tree, tmp_path):
     (tmp_path / "token").write_text("f" * 16)
     config = write_config(tmp_path, tree)
 

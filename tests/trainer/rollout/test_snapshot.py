@@ -26,20 +26,17 @@ from tests.trainer.vllm_models import (
 )
 from trainer.config import RunConfig
 from trainer.model.lora import adapters_off
-from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.prefetch import Snapshot, SnapshotEngine, SnapshotServerEngine
 from trainer.rollout.select import make_engine
 
 
 @pytest.fixture
-def engine(policy: Policy) -> SnapshotEngine:
+def engine(policy) -> SnapshotEngine:
     return SnapshotEngine(policy, max_batch_rows=64)
 
 
-def test_it_samples_what_the_policy_was_when_last_synchronised(
-    policy: Policy, engine: SnapshotEngine
-) -> None:
+def test_it_samples_what_the_policy_was_when_last_synchronised(policy, engine):
     requests = requests_of(policy, 2)
     before = engine.sample(requests, WARM)
     assert largest_gap(policy, requests, before, temperature=0.7) < CLOSE
@@ -53,9 +50,7 @@ def test_it_samples_what_the_policy_was_when_last_synchronised(
     assert largest_gap(policy, requests, before, temperature=0.7) > 100 * CLOSE
 
 
-def test_adapters_are_copied_and_what_is_under_them_is_shared(
-    model_folder: Path,
-) -> None:
+def test_adapters_are_copied_and_what_is_under_them_is_shared(model_folder):
     policy = cpu_policy(model_folder, lora_rank=4)
     stir(policy)
     snapshot = Snapshot(policy)
@@ -71,9 +66,7 @@ def test_adapters_are_copied_and_what_is_under_them_is_shared(
     assert all(torch.equal(own[name], kept[name]) for name in own)
 
 
-def test_a_snapshots_adapters_stay_on_while_the_policys_are_off(
-    model_folder: Path,
-) -> None:
+def test_a_snapshots_adapters_stay_on_while_the_policys_are_off(model_folder):
     """As they are while the model under them is the reference."""
     policy = cpu_policy(model_folder, lora_rank=4)
     stir(policy)
@@ -88,7 +81,7 @@ def test_a_snapshots_adapters_stay_on_while_the_policys_are_off(
 
 
 @pytest.fixture
-def sent(policy: Policy) -> Iterator[tuple[SnapshotServerEngine, Served]]:
+def sent(policy) -> Iterator[tuple[SnapshotServerEngine, Served]]:
     served = Served()
     engine = SnapshotServerEngine(
         policy, [served.url], token=TOKEN, fingerprint="print", patience_seconds=5.0
@@ -98,10 +91,8 @@ def sent(policy: Policy) -> Iterator[tuple[SnapshotServerEngine, Served]]:
 
 
 def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(
-    policy: Policy,
-    sent: tuple[SnapshotServerEngine, Served],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    policy, sent, capsys
+):
     engine, served = sent
     synchronised = total_of(policy)
     served.end()
@@ -120,9 +111,7 @@ def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(
 @pytest.mark.parametrize(
     ("source", "kind"), [("policy", SnapshotEngine), ("start", TransformersEngine)]
 )
-def test_weights_are_copied_only_where_they_move_meanwhile(
-    source: str, kind: type[TransformersEngine], policy: Policy
-) -> None:
+def test_weights_are_copied_only_where_they_move_meanwhile(source, kind, policy):
     tree = config_tree(
         Path("model"),
         Path("rows.jsonl"),
@@ -133,7 +122,7 @@ def test_weights_are_copied_only_where_they_move_meanwhile(
     assert type(make_engine(RunConfig.model_validate(tree), policy)) is kind
 
 
-def test_a_single_phase_that_samples_ahead_needs_a_copy(policy: Policy) -> None:
+def test_a_single_phase_that_samples_ahead_needs_a_copy(policy):
     tree = config_tree(
         Path("model"), Path("rows.jsonl"), loss={"importance_correction": "token_mask"}
     )

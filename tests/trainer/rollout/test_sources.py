@@ -59,9 +59,7 @@ class Recorder:
         self.num_syncs += 1
 
 
-def test_a_group_is_sampled_with_its_own_seeds(
-    policy: Policy, model_folder: Path
-) -> None:
+def test_a_group_is_sampled_with_its_own_seeds(policy, model_folder):
     rollout = {"group_size": 3, "top_p": 0.9, "top_k": 7, "temperature": 0.8}
     config = config_of(model_folder, rollout=rollout)
     prompts = prompts_of(policy, config, {}, {})
@@ -84,9 +82,7 @@ def test_a_group_is_sampled_with_its_own_seeds(
     assert engine.num_syncs == 1
 
 
-def test_the_starting_model_does_not_move_with_the_policy(
-    policy: Policy, model_folder: Path
-) -> None:
+def test_the_starting_model_does_not_move_with_the_policy(policy, model_folder):
     config = config_of(model_folder, rollout={"source": "start"})
     prompts = prompts_of(policy, config, {}, {})
     engine = TransformersEngine(policy, max_batch_rows=8)
@@ -103,9 +99,7 @@ def test_the_starting_model_does_not_move_with_the_policy(
 
 
 @pytest.mark.parametrize("source", ["policy", "start"])
-def test_how_it_decodes_is_as_the_run_asks(
-    source: str, policy: Policy, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_it_decodes_is_as_the_run_asks(source, policy, model_folder, monkeypatch):
     config = config_of(model_folder, rollout={"source": source, "decoding": "plain"})
     asked: list[str] = []
     make = make_decoder
@@ -124,7 +118,7 @@ def test_how_it_decodes_is_as_the_run_asks(
     assert set(asked) == {"plain"}
 
 
-def test_sft_trains_on_the_text_of_the_row(policy: Policy, model_folder: Path) -> None:
+def test_sft_trains_on_the_text_of_the_row(policy, model_folder):
     config = config_of(model_folder, rollout=SFT)
     prompts = prompts_of(policy, config, {"completion": "12*3"}, {"completion": "b"})
     engine = TransformersEngine(policy, max_batch_rows=8)
@@ -139,9 +133,7 @@ def test_sft_trains_on_the_text_of_the_row(policy: Policy, model_folder: Path) -
     assert second.num_tokens == 2
 
 
-def test_a_text_past_the_limit_is_cut_and_has_no_end(
-    policy: Policy, model_folder: Path
-) -> None:
+def test_a_text_past_the_limit_is_cut_and_has_no_end(policy, model_folder):
     config = config_of(model_folder, rollout=SFT | {"max_new_tokens": 4})
     prompts = prompts_of(policy, config, {"completion": "123"}, {"completion": "12345"})
 
@@ -153,9 +145,7 @@ def test_a_text_past_the_limit_is_cut_and_has_no_end(
 
 
 @pytest.mark.parametrize("columns", [{}, {"completion": ""}, {"completion": 3}])
-def test_rows_without_a_text_are_refused_before_the_run(
-    policy: Policy, model_folder: Path, columns: dict[str, Any]
-) -> None:
+def test_rows_without_a_text_are_refused_before_the_run(policy, model_folder, columns):
     config = config_of(model_folder, rollout=SFT)
     prompts = prompts_of(policy, config, {"completion": "1"}, columns | {"n": 1})
 
@@ -163,7 +153,7 @@ def test_rows_without_a_text_are_refused_before_the_run(
         DatasetSource(policy, config, prompts)
 
 
-def test_another_column_may_hold_the_text(policy: Policy, model_folder: Path) -> None:
+def test_another_column_may_hold_the_text(policy, model_folder):
     config = config_of(
         model_folder, rollout=SFT, data={"completion_column": "solution"}
     )

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.rollout.test_rollout import ids_of, requests_of, sample
-from trainer.model.policy import Policy
 from trainer.rollout.decoder import draw_tokens, keep_likeliest
 from trainer.seeding import derive, uniforms
 
@@ -32,9 +31,7 @@ def kept(probs: list[float], *, top_p: float = 1.0, top_k: int = 0) -> list[floa
         (0.96, PROBS),
     ],
 )
-def test_top_p_keeps_the_fewest_tokens_that_hold_the_share(
-    top_p: float, expected: list[float]
-) -> None:
+def test_top_p_keeps_the_fewest_tokens_that_hold_the_share(top_p, expected):
     assert kept(PROBS, top_p=top_p) == expected
 
 
@@ -48,17 +45,17 @@ def test_top_p_keeps_the_fewest_tokens_that_hold_the_share(
         (0, PROBS),
     ],
 )
-def test_top_k_keeps_k_tokens(top_k: int, expected: list[float]) -> None:
+def test_top_k_keeps_k_tokens(top_k, expected):
     assert kept(PROBS, top_k=top_k) == expected
 
 
-def test_top_p_counts_the_share_of_what_top_k_keeps() -> None:
+def test_top_p_counts_the_share_of_what_top_k_keeps():
     # of 0.4 + 0.3 + 0.15 = 0.85 the first holds 0.47 and the first two 0.82
     assert kept(PROBS, top_k=3, top_p=0.8) == [0, 0.4, 0, 0.3, 0]
     assert kept(PROBS, top_p=0.8) == [0, 0.4, 0.15, 0.3, 0]
 
 
-def test_ties_keep_the_lower_token_ids() -> None:
+def test_ties_keep_the_lower_token_ids():
     assert kept([0.1, 0.3, 0.3, 0.3], top_k=2) == [0, 0.3, 0.3, 0]
     assert kept([0.25] * 4, top_p=0.7) == [0.25, 0.25, 0.25, 0]
 
@@ -80,9 +77,7 @@ def slowly_kept(probs: list[float], *, top_p: float, top_k: int) -> list[float]:
     st.integers(1, 100).map(lambda n: n / 100 + 0.0037),  # off what sums can meet
     st.integers(0, 45),
 )
-def test_the_likeliest_equal_a_slow_version(
-    counts: list[int], top_p: float, top_k: int
-) -> None:
+def test_the_likeliest_equal_a_slow_version(counts, top_p, top_k):
     probs = [count / sum(counts) for count in counts]
 
     found = kept(probs, top_p=min(top_p, 1.0), top_k=top_k)
@@ -91,7 +86,7 @@ def test_the_likeliest_equal_a_slow_version(
     assert found == expected
 
 
-def test_a_rows_tokens_do_not_depend_on_the_rows_next_to_it() -> None:
+def test_a_rows_tokens_do_not_depend_on_the_rows_next_to_it():
     torch.manual_seed(0)
     # bfloat16 makes many tokens equally likely
     probs = torch.randn(12, 500).bfloat16().float().softmax(dim=1)
@@ -102,7 +97,7 @@ def test_a_rows_tokens_do_not_depend_on_the_rows_next_to_it() -> None:
     assert torch.equal(together, torch.cat(alone))
 
 
-def test_kept_tokens_are_drawn_in_proportion_and_others_never() -> None:
+def test_kept_tokens_are_drawn_in_proportion_and_others_never():
     logits = torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0])
     seeds = [derive(0, index) for index in range(4000)]
     drawn = uniforms(seeds, first=5, count=1)[:, 0]
@@ -123,7 +118,7 @@ def test_kept_tokens_are_drawn_in_proportion_and_others_never() -> None:
 
 
 @pytest.mark.parametrize("uniform", [0.0, 1 - 2**-24])
-def test_the_ends_of_the_unit_interval_draw_kept_tokens(uniform: float) -> None:
+def test_the_ends_of_the_unit_interval_draw_kept_tokens(uniform):
     torch.manual_seed(1)
     logits = torch.randn(2000, 40) - 3 * torch.arange(40)
     probs = logits.softmax(dim=1)
@@ -136,7 +131,7 @@ def test_the_ends_of_the_unit_interval_draw_kept_tokens(uniform: float) -> None:
     assert (likeliest.gather(1, chosen[:, None]) > 0).all()
 
 
-def test_restricted_completions_follow_from_their_seeds_alone(policy: Policy) -> None:
+def test_restricted_completions_follow_from_their_seeds_alone(policy):
     requests = requests_of(policy, 4)
     options = {"top_p": 0.8, "top_k": 6}
 
@@ -149,7 +144,7 @@ def test_restricted_completions_follow_from_their_seeds_alone(policy: Policy) ->
     assert together != ids_of(sample(policy, requests))
 
 
-def test_reported_logprobs_are_those_of_the_whole_vocabulary(policy: Policy) -> None:
+def test_reported_logprobs_are_those_of_the_whole_vocabulary(policy):
     (request,) = requests_of(policy, 1)[:1]
 
     ((completion,),) = sample(policy, [request], temperature=0.9, top_k=3)
@@ -165,7 +160,7 @@ def test_reported_logprobs_are_those_of_the_whole_vocabulary(policy: Policy) -> 
     assert int(ranks.max()) < 3
 
 
-def test_a_single_likeliest_token_is_greedy_decoding(policy: Policy) -> None:
+def test_a_single_likeliest_token_is_greedy_decoding(policy):
     requests = requests_of(policy, 2)
 
     found = ids_of(sample(policy, requests, top_k=1))

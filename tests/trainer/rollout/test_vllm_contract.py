@@ -67,14 +67,14 @@ def names_in(scope: ast.AST) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("place", MEMBERS)
-def test_vllm_has_each_name_that_is_used(place: str) -> None:
+def test_vllm_has_each_name_that_is_used(place):
     path, _, name = place.partition(":")
     scope = class_of(path, name) if name else tree_of(path)
 
     assert set(MEMBERS[place].split()) <= set(names_in(scope))
 
 
-def test_a_gpu_keeps_the_stream_that_its_runner_was_started_on() -> None:
+def test_a_gpu_keeps_the_stream_that_its_runner_was_started_on():
     runner = class_of("v1/worker/gpu/model_runner.py", "GPUModelRunner")
     functions = (node for node in runner.body if isinstance(node, ast.FunctionDef))
     stream = next(node for node in functions if node.name == "main_stream")
@@ -85,7 +85,7 @@ def test_a_gpu_keeps_the_stream_that_its_runner_was_started_on() -> None:
     assert "torch.cuda.current_stream" in ast.unparse(stream.body[-1])
 
 
-def test_vllms_sleeping_tags_are_weights_and_cache() -> None:
+def test_vllms_sleeping_tags_are_weights_and_cache():
     assigned = {
         ast.unparse(node.target): node.value
         for node in tree_of("device_allocator/__init__.py").body

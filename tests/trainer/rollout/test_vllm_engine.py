@@ -33,28 +33,28 @@ WARM = SamplingParams(max_new_tokens=30, temperature=0.7)
 
 
 @pytest.fixture(scope="module")
-def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_folder(tmp_path_factory) -> Path:
     return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
 
 
 @pytest.fixture(scope="module")
-def sampler(wide_folder: Path) -> VllmSampler:
+def sampler(wide_folder) -> VllmSampler:
     return make_sampler(wide_folder, lora_rank=5)
 
 
 @pytest.fixture
-def policy(wide_folder: Path) -> Policy:
+def policy(wide_folder) -> Policy:
     return cpu_policy(wide_folder)
 
 
 @pytest.fixture
-def engine(policy: Policy, sampler: VllmSampler) -> VllmEngine:
+def engine(policy, sampler) -> VllmEngine:
     return VllmEngine(policy, sampler)
 
 
 def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
-    policy: Policy, engine: VllmEngine
-) -> None:
+    policy, engine
+):
     requests = requests_of(policy, 1)
 
     found = engine.sample(requests, GREEDY)
@@ -66,9 +66,7 @@ def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
         assert (mine.text, mine.end_reason) == (theirs.text, theirs.end_reason)
 
 
-def test_log_probs_are_the_policys_at_the_sampling_temperature(
-    policy: Policy, engine: VllmEngine
-) -> None:
+def test_log_probs_are_the_policys_at_the_sampling_temperature(policy, engine):
     requests = requests_of(policy, 8)
 
     groups = engine.sample(requests, WARM)
@@ -77,7 +75,7 @@ def test_log_probs_are_the_policys_at_the_sampling_temperature(
     assert largest_gap(policy, requests, groups, temperature=1.0) > 0.1
 
 
-def test_a_completion_follows_from_its_seed(policy: Policy, engine: VllmEngine) -> None:
+def test_a_completion_follows_from_its_seed(policy, engine):
     requests = requests_of(policy, 6)
 
     together = ids_of(engine.sample(requests, WARM))
@@ -88,9 +86,7 @@ def test_a_completion_follows_from_its_seed(policy: Policy, engine: VllmEngine) 
     assert len({ids for group in together for ids in group}) > len(TEXTS)
 
 
-def test_a_completion_ends_with_its_end_token(
-    policy: Policy, engine: VllmEngine
-) -> None:
+def test_a_completion_ends_with_its_end_token(policy, engine):
     groups = engine.sample(requests_of(policy, 16), WARM)
 
     reasons = [c.end_reason for group in groups for c in group]
@@ -103,9 +99,7 @@ def test_a_completion_ends_with_its_end_token(
         assert "<eos>" not in completion.text
 
 
-def test_after_an_update_the_new_policy_is_sampled(
-    policy: Policy, engine: VllmEngine
-) -> None:
+def test_after_an_update_the_new_policy_is_sampled(policy, engine):
     requests = requests_of(policy, 4)
     before = engine.sample(requests, WARM)
 
@@ -118,9 +112,7 @@ def test_after_an_update_the_new_policy_is_sampled(
         assert ids_of(after) != ids_of(before)
 
 
-def test_without_being_synchronised_the_old_policy_is_sampled(
-    policy: Policy, engine: VllmEngine
-) -> None:
+def test_without_being_synchronised_the_old_policy_is_sampled(policy, engine):
     requests = requests_of(policy, 4)
     before = engine.sample(requests, WARM)
     stir(policy)
@@ -131,7 +123,7 @@ def test_without_being_synchronised_the_old_policy_is_sampled(
     assert largest_gap(policy, requests, after, temperature=0.7) > 0.1
 
 
-def test_groups_are_reported_as_they_end(policy: Policy, engine: VllmEngine) -> None:
+def test_groups_are_reported_as_they_end(policy, engine):
     requests = requests_of(policy, 3)
     outputs = kept_outputs(engine)
     reported: dict[int, tuple[Rollout, ...]] = {}
@@ -147,9 +139,7 @@ def test_groups_are_reported_as_they_end(policy: Policy, engine: VllmEngine) -> 
     assert num_ended[0] < 3 * len(requests) == num_ended[-1]
 
 
-def test_keys_and_values_of_the_old_policy_are_forgotten(
-    policy: Policy, engine: VllmEngine
-) -> None:
+def test_keys_and_values_of_the_old_policy_are_forgotten(policy, engine):
     # longer than a block of the cache, which is 128 tokens on a CPU
     requests = requests_of(policy, 3, ["123+456=" * 20])
     outputs = kept_outputs(engine)
@@ -180,9 +170,7 @@ def kept_outputs(engine: VllmEngine) -> list[Any]:
 
 
 @pytest.mark.parametrize("quantization", ["none", "4bit"])
-def test_adapters_are_handed_over_by_themselves(
-    wide_folder: Path, sampler: VllmSampler, quantization: str
-) -> None:
+def test_adapters_are_handed_over_by_themselves(wide_folder, sampler, quantization):
     policy = cpu_policy(wide_folder, lora_rank=5, quantization=quantization)
     engine = VllmEngine(policy, sampler)
     requests = requests_of(policy, 4)
@@ -202,9 +190,7 @@ def test_adapters_are_handed_over_by_themselves(
         assert torch.equal(kept, parameter)  # nothing of it became vLLM's
 
 
-def test_a_prompt_that_is_too_long_is_refused(
-    policy: Policy, engine: VllmEngine
-) -> None:
+def test_a_prompt_that_is_too_long_is_refused(policy, engine):
     requests = requests_of(policy, 1, ["1" * 240])
 
     with pytest.raises(ValueError, match=r"240 tokens .* 30 "):

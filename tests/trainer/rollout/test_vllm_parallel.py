@@ -36,19 +36,19 @@ WARM = SamplingParams(max_new_tokens=20, temperature=0.7)
 
 
 @pytest.fixture(scope="module")
-def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_folder(tmp_path_factory) -> Path:
     return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
 
 
 @pytest.fixture(scope="module")
-def sampler(wide_folder: Path) -> Iterator[VllmSampler]:
+def sampler(wide_folder) -> Iterator[VllmSampler]:
     sampler = make_sampler(wide_folder, lora_rank=5, tensor_parallel_size=2)
     yield sampler
     sampler.close()
 
 
 @pytest.fixture
-def policy(wide_folder: Path) -> Policy:
+def policy(wide_folder) -> Policy:
     return cpu_policy(wide_folder)
 
 
@@ -61,9 +61,7 @@ def tell(sampler: VllmSampler, act: Any, *args: Any) -> list[Any]:
     return sampler._llm.collective_rpc(act, args=args)
 
 
-def test_it_samples_what_one_process_would(
-    policy: Policy, sampler: VllmSampler
-) -> None:
+def test_it_samples_what_one_process_would(policy, sampler):
     requests = requests_of(policy, 2)
     own = TransformersEngine(policy, max_batch_rows=64)
 
@@ -75,9 +73,7 @@ def test_it_samples_what_one_process_would(
     assert largest_gap(policy, requests, found, temperature=1.0) < CLOSE
 
 
-def test_after_an_update_every_process_has_the_new_policy(
-    policy: Policy, sampler: VllmSampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_update_every_process_has_the_new_policy(policy, sampler, monkeypatch):
     # so small that each weight goes in a part of its own, and its name with it
     monkeypatch.setattr("trainer.rollout.vllm._PART_BYTES", 1)
     requests = requests_of(policy, 4)
@@ -110,9 +106,7 @@ def receive(worker: Any) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_that_is_left_out_shows(
-    policy: Policy, sampler: VllmSampler, rank: int
-) -> None:
+def test_a_process_that_is_left_out_shows(policy, sampler, rank):
     """What `largest_gap` says above would say so."""
     requests = requests_of(policy, 4)
     engine = VllmEngine(policy, sampler)
@@ -126,9 +120,7 @@ def test_a_process_that_is_left_out_shows(
     tell(sampler, receive)
 
 
-def test_weights_that_did_not_come_are_named(
-    policy: Policy, sampler: VllmSampler
-) -> None:
+def test_weights_that_did_not_come_are_named(policy, sampler):
     name = "model.layers.0.mlp.down_proj.weight"
     weights = [(n, w) for n, w in policy.weights() if n != name]
 
@@ -136,9 +128,7 @@ def test_weights_that_did_not_come_are_named(
         sampler.load_weights(weights)
 
 
-def test_keys_and_values_of_the_old_policy_are_forgotten(
-    policy: Policy, sampler: VllmSampler
-) -> None:
+def test_keys_and_values_of_the_old_policy_are_forgotten(policy, sampler):
     # longer than a block of the cache, which is 128 tokens on a CPU
     requests = requests_of(policy, 3, ["123+456=" * 20])
     engine = VllmEngine(policy, sampler)
@@ -151,9 +141,7 @@ def test_keys_and_values_of_the_old_policy_are_forgotten(
     assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
 
 
-def test_every_process_gets_its_part_of_the_adapters(
-    wide_folder: Path, sampler: VllmSampler
-) -> None:
+def test_every_process_gets_its_part_of_the_adapters(wide_folder, sampler):
     policy = cpu_policy(wide_folder, lora_rank=5)
     engine = VllmEngine(policy, sampler)
     requests = requests_of(policy, 4)
@@ -168,9 +156,7 @@ def test_every_process_gets_its_part_of_the_adapters(
     assert ids_of(after) != ids_of(before)
 
 
-def test_an_interrupt_is_left_to_the_trainer(
-    policy: Policy, sampler: VllmSampler
-) -> None:
+def test_an_interrupt_is_left_to_the_trainer(policy, sampler):
     engine = VllmEngine(policy, sampler)
     pids = tell(sampler, pid_of)
 
@@ -182,9 +168,7 @@ def test_an_interrupt_is_left_to_the_trainer(
     assert tell(sampler, pid_of) == pids
 
 
-def test_a_process_that_dies_ends_the_sampling(
-    policy: Policy, sampler: VllmSampler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_ends_the_sampling(policy, sampler, monkeypatch):
     """The last of this file: the others go with it."""
     monkeypatch.setenv("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "1")
     engine = VllmEngine(policy, sampler)

@@ -82,24 +82,24 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_folder(tmp_path_factory) -> Path:
     return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
 
 
 @pytest.fixture(scope="module")
-def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def token_file(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("token") / "token"
 
 
 @pytest.fixture(scope="module")
-def server(wide_folder: Path, token_file: Path) -> Iterator[Server]:
+def server(wide_folder, token_file) -> Iterator[Server]:
     server = Server(wide_folder, token_file)
     yield server
     server.end()
 
 
 @pytest.fixture(scope="module")
-def other(wide_folder: Path, token_file: Path, server: Server) -> Iterator[Server]:
+def other(wide_folder, token_file, server) -> Iterator[Server]:
     other = Server(wide_folder, token_file)
     yield other
     other.end()
@@ -115,9 +115,7 @@ def engine_of(policy: Policy, folder: Path, *servers: Server) -> VllmServerEngin
 
 
 @pytest.mark.parametrize("lora_rank", [0, 5])
-def test_it_samples_the_policy_of_now(
-    wide_folder: Path, server: Server, lora_rank: int
-) -> None:
+def test_it_samples_the_policy_of_now(wide_folder, server, lora_rank):
     policy = cpu_policy(wide_folder, lora_rank=lora_rank)
     engine = engine_of(policy, wide_folder, server)
     requests = requests_of(policy, 4)
@@ -138,9 +136,7 @@ def test_it_samples_the_policy_of_now(
     engine.close()
 
 
-def test_two_servers_sample_what_one_does(
-    wide_folder: Path, server: Server, other: Server
-) -> None:
+def test_two_servers_sample_what_one_does(wide_folder, server, other):
     policy = cpu_policy(wide_folder)
     requests = requests_of(policy, 2)
     one = engine_of(policy, wide_folder, other)
@@ -160,7 +156,7 @@ def test_two_servers_sample_what_one_does(
 
 
 @pytest.fixture
-def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
+def outcomes(monkeypatch) -> list[StepOutcome]:
     """What each step did.
 
     The batches of odd steps are asked for when the step before has made all its
@@ -185,14 +181,8 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_a_batch_sampled_ahead_is_of_the_weights_before_the_last_update(
-    tmp_path: Path,
-    wide_folder: Path,
-    rows_path: Path,
-    server: Server,
-    other: Server,
-    outcomes: list[StepOutcome],
-    lora_rank: int,
-) -> None:
+    tmp_path, wide_folder, rows_path, server, other, outcomes, lora_rank
+):
     tree = tree_of(
         wide_folder,
         rows_path,
@@ -225,8 +215,8 @@ def test_a_batch_sampled_ahead_is_of_the_weights_before_the_last_update(
 
 
 def test_a_run_continues_when_one_of_its_servers_is_killed_and_started_again(
-    tmp_path: Path, wide_folder: Path, rows_path: Path, server: Server, other: Server
-) -> None:
+    tmp_path, wide_folder, rows_path, server, other
+):
     tree = config_tree(
         wide_folder,
         rows_path,

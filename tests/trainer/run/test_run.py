@@ -51,9 +51,7 @@ METRICS = {
 
 
 @pytest.fixture(scope="module")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, model_folder: Path, rows_path: Path
-) -> Path:
+def finished(tmp_path_factory, model_folder, rows_path) -> Path:
     folder = tmp_path_factory.mktemp("run")
     tree = config_tree(
         model_folder,
@@ -68,7 +66,7 @@ def finished(
     return folder / "out"
 
 
-def test_every_line_is_an_event_numbered_without_a_gap(finished: Path) -> None:
+def test_every_line_is_an_event_numbered_without_a_gap(finished):
     lines = (finished / "events.jsonl").read_bytes().splitlines()
 
     events = [parse_event(line) for line in lines]
@@ -77,7 +75,7 @@ def test_every_line_is_an_event_numbered_without_a_gap(finished: Path) -> None:
     assert {event.attempt for event in events} == {1}
 
 
-def test_it_tells_its_story_in_order(finished: Path) -> None:
+def test_it_tells_its_story_in_order(finished):
     events = read_events(finished / "events.jsonl")
 
     aside = ("group_scored", "tokens_measured", "warned")
@@ -93,13 +91,13 @@ def test_it_tells_its_story_in_order(finished: Path) -> None:
     assert [s for kind, s in values if kind == "evaluated"] == [0, 10, 20, 25]
 
 
-def test_every_step_has_the_agreed_metrics(finished: Path) -> None:
+def test_every_step_has_the_agreed_metrics(finished):
     for event in only(read_events(finished / "events.jsonl"), "step_finished"):
         assert event["metrics"].keys() >= METRICS
         assert all(event["metrics"][name] is not None for name in METRICS)
 
 
-def test_the_list_of_metrics_has_every_one(finished: Path) -> None:
+def test_the_list_of_metrics_has_every_one(finished):
     events = read_events(finished / "events.jsonl")
     measured = only(events, "step_finished") + only(events, "evaluated")
     names = {name for event in measured for name in event["metrics"]}
@@ -107,14 +105,14 @@ def test_the_list_of_metrics_has_every_one(finished: Path) -> None:
     assert [name for name in names if find_metric(name) is None] == []
 
 
-def test_the_reward_rises(finished: Path) -> None:
+def test_the_reward_rises(finished):
     steps = only(read_events(finished / "events.jsonl"), "step_finished")
     rewards = [step["metrics"]["reward/mean"] for step in steps]
 
     assert sum(rewards[-5:]) > sum(rewards[:5]) + 0.5
 
 
-def test_groups_hold_what_their_metrics_say(finished: Path) -> None:
+def test_groups_hold_what_their_metrics_say(finished):
     events = read_events(finished / "events.jsonl")
     groups = [g for g in only(events, "group_scored") if g["step"] == 3]
     metrics = only(events, "step_finished")[2]["metrics"]
@@ -131,14 +129,12 @@ def test_groups_hold_what_their_metrics_say(finished: Path) -> None:
         assert total == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_ratio_is_one_with_a_single_update_per_batch(finished: Path) -> None:
+def test_the_ratio_is_one_with_a_single_update_per_batch(finished):
     for event in only(read_events(finished / "events.jsonl"), "step_finished"):
         assert event["metrics"]["ratio/max"] == pytest.approx(1.0)
 
 
-def test_a_pass_trains_on_every_prompt_once_and_never_on_held_out_ones(
-    finished: Path,
-) -> None:
+def test_a_pass_trains_on_every_prompt_once_and_never_on_held_out_ones(finished):
     groups = only(read_events(finished / "events.jsonl"), "group_scored")
     first_pass = [g["prompt_index"] for g in groups if g["step"] <= 5]
 
@@ -146,7 +142,7 @@ def test_a_pass_trains_on_every_prompt_once_and_never_on_held_out_ones(
     assert {g["prompt_index"] for g in groups} == set(first_pass)
 
 
-def test_old_checkpoints_are_deleted(finished: Path) -> None:
+def test_old_checkpoints_are_deleted(finished):
     assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == [
         "step-000020-attempt-1",
         "step-000025-attempt-1",
@@ -154,8 +150,8 @@ def test_old_checkpoints_are_deleted(finished: Path) -> None:
 
 
 def test_a_checkpoints_model_can_be_the_start_of_another_run(
-    finished: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    finished, rows_path, tmp_path
+):
     model = finished / "checkpoints" / "step-000025-attempt-1" / "model"
     tree = config_tree(model, rows_path, optim={"num_steps": 1})
 
@@ -166,9 +162,7 @@ def test_a_checkpoints_model_can_be_the_start_of_another_run(
     assert step["metrics"]["reward/mean"] > 0.5
 
 
-def test_several_updates_per_batch_move_the_ratio(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+def test_several_updates_per_batch_move_the_ratio(model_folder, rows_path, tmp_path):
     tree = config_tree(
         model_folder,
         rows_path,
@@ -183,7 +177,7 @@ def test_several_updates_per_batch_move_the_ratio(
     assert steps[0]["metrics"]["ratio/max"] > 1.0
 
 
-def test_a_log_that_exists_is_not_overwritten(finished: Path) -> None:
+def test_a_log_that_exists_is_not_overwritten(finished):
     before = (finished / "events.jsonl").read_bytes()
 
     done = run_trainer("run", finished.parent / "run.json", "--out", finished)
@@ -194,8 +188,8 @@ def test_a_log_that_exists_is_not_overwritten(finished: Path) -> None:
 
 
 def test_a_bad_configuration_is_refused_field_by_field(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> None:
+    model_folder, rows_path, tmp_path
+):
     tree = config_tree(
         model_folder, rows_path, optim={"learning_rate": -1}, rollout={"colour": "red"}
     )
@@ -220,12 +214,8 @@ def test_a_bad_configuration_is_refused_field_by_field(
     ],
 )
 def test_a_run_that_cannot_start_explains_why_in_its_log(
-    changes: dict[str, dict[str, object]],
-    sentence: str,
-    model_folder: Path,
-    rows_path: Path,
-    tmp_path: Path,
-) -> None:
+    changes, sentence, model_folder, rows_path, tmp_path
+):
     tree = config_tree(model_folder, rows_path, **changes)
 
     done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
@@ -236,7 +226,7 @@ def test_a_run_that_cannot_start_explains_why_in_its_log(
     assert sentence in event["error"]
 
 
-def test_a_folder_without_a_tokenizer_is_named(rows_path: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_is_named(rows_path, tmp_path):
     model = write_model(tmp_path / "model")
     for path in model.glob("*token*"):
         path.unlink()

@@ -87,7 +87,7 @@ def test_the_commonest_errors_are_reported_first_and_cut():
 
 
 @pytest.fixture
-def fail_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, type], None]:
+def fail_from(monkeypatch) -> Callable[[int, type], None]:
     """From a step on, the length rule gives no score."""
 
     def fail(first: int, error: type[Unscorable]) -> None:

@@ -305,9 +305,7 @@ def marks(*, is_one_of_some: bool) -> list[pytest.MarkDecorator]:
         for each in itertools.product(LOSS_TYPES, (0.0, 0.04), (False, True))
     ],
 )
-def test_each_loss_type(
-    model_folder: Path, tmp_path: Path, name: str, *, beta: float, masks: bool
-) -> None:
+def test_each_loss_type(model_folder, tmp_path, name, *, beta, masks):
     trl, loss = LOSS_TYPES[name]
 
     check(
@@ -340,9 +338,7 @@ def test_each_loss_type(
     ],
     ids=["narrow", "clip_higher", "delta", "entropy"],
 )
-def test_each_bound(
-    model_folder: Path, tmp_path: Path, trl: dict[str, Any], loss: dict[str, Any]
-) -> None:
+def test_each_bound(model_folder, tmp_path, trl, loss):
     check(
         model_folder,
         tmp_path,
@@ -354,9 +350,7 @@ def test_each_bound(
 @pytest.mark.parametrize(
     "level", ["token", pytest.param("sequence", marks=pytest.mark.slow)]
 )
-def test_a_kl_weighed_by_the_ratio(
-    model_folder: Path, tmp_path: Path, level: str
-) -> None:
+def test_a_kl_weighed_by_the_ratio(model_folder, tmp_path, level):
     check(
         model_folder,
         tmp_path,
@@ -378,7 +372,7 @@ def test_a_kl_weighed_by_the_ratio(
 @pytest.mark.parametrize(
     "scale", [pytest.param("group", marks=pytest.mark.slow), "batch", "none"]
 )
-def test_each_scale_of_rewards(model_folder: Path, tmp_path: Path, scale: str) -> None:
+def test_each_scale_of_rewards(model_folder, tmp_path, scale):
     ours = {"group": "group_std", "batch": "batch_std", "none": "none"}
 
     check(
@@ -400,9 +394,7 @@ def test_each_scale_of_rewards(model_folder: Path, tmp_path: Path, scale: str) -
         for cap in (1.3, 1.6, 2.5, 3.0)
     ],
 )
-def test_each_correction_of_the_sampling_engine(
-    model_folder: Path, tmp_path: Path, mode: str, cap: float
-) -> None:
+def test_each_correction_of_the_sampling_engine(model_folder, tmp_path, mode, cap):
     check(
         model_folder,
         tmp_path,
@@ -416,7 +408,7 @@ def test_each_correction_of_the_sampling_engine(
     )
 
 
-def test_the_settings_that_are_compared_differ(model_folder: Path) -> None:
+def test_the_settings_that_are_compared_differ(model_folder):
     # else a setting that is ignored would agree with TRL where it changes nothing
     settings: list[dict[str, Any]] = [
         {},

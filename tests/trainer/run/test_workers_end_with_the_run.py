@@ -36,9 +36,7 @@ MATH = {
 
 
 @pytest.fixture
-def trainer(
-    model_folder: Path, rows_path: Path, tmp_path: Path
-) -> Iterator[subprocess.Popen[str]]:
+def trainer(model_folder, rows_path, tmp_path) -> Iterator[subprocess.Popen[str]]:
     """A long run that has a worker and a grader behind it."""
     tree = config_tree(
         model_folder,
@@ -74,9 +72,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_killed_trainer_leaves_no_worker_and_no_grader(
-    trainer: subprocess.Popen[str],
-) -> None:
+def test_a_killed_trainer_leaves_no_worker_and_no_grader(trainer):
     left = descendants(trainer.pid)
     assert len(left) == 2
 
@@ -86,9 +82,7 @@ def test_a_killed_trainer_leaves_no_worker_and_no_grader(
 
 
 @pytest.mark.slow
-def test_a_signal_to_all_of_the_trainers_group_stops_it_in_order(
-    trainer: subprocess.Popen[str],
-) -> None:
+def test_a_signal_to_all_of_the_trainers_group_stops_it_in_order(trainer):
     left = descendants(trainer.pid)
 
     os.killpg(trainer.pid, signal.SIGTERM)
@@ -101,8 +95,8 @@ def test_a_signal_to_all_of_the_trainers_group_stops_it_in_order(
 
 
 def test_a_run_says_which_rule_and_completion_ended_it(
-    model_folder: Path, rows_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    model_folder, rows_path, tmp_path, monkeypatch
+):
     class Lost(Child):
         def read(self, *, timeout_seconds: float) -> dict[str, Any]:
             message = super().read(timeout_seconds=timeout_seconds)

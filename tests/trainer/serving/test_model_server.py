@@ -58,9 +58,7 @@ def served() -> Iterator[Served]:
 ECHO = Call(method="POST", path="/", body=b"hello")
 
 
-def test_an_unauthenticated_client_is_disconnected_however_slowly_it_writes(
-    served: Served,
-) -> None:
+def test_an_unauthenticated_client_is_disconnected_however_slowly_it_writes(served):
     served.server.handshake_seconds = 0.3
     with served.client() as client:
         client.settimeout(0.05)
@@ -77,7 +75,7 @@ def test_an_unauthenticated_client_is_disconnected_however_slowly_it_writes(
         wait_until(is_let_go)
 
 
-def test_unauthenticated_clients_do_not_delay_shutdown() -> None:
+def test_unauthenticated_clients_do_not_delay_shutdown():
     served = Served()
     with served.client() as client:
         client.sendall(b"GET / HT")
@@ -89,7 +87,7 @@ def test_unauthenticated_clients_do_not_delay_shutdown() -> None:
         assert time.monotonic() < began + 5
 
 
-def test_the_number_of_unauthenticated_clients_is_limited(served: Served) -> None:
+def test_the_number_of_unauthenticated_clients_is_limited(served):
     served.server.max_unauthenticated = 2
     clients = [served.client() for _ in range(2)]
     wait_until(lambda: len(served.server._unauthenticated) == 2)
@@ -103,7 +101,7 @@ def test_the_number_of_unauthenticated_clients_is_limited(served: Served) -> Non
     wait_until(lambda: not served.server._unauthenticated)
 
 
-def test_a_client_with_the_token_may_be_slow(served: Served) -> None:
+def test_a_client_with_the_token_may_be_slow(served):
     served.server.handshake_seconds = 0.1
     head = f"POST / HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 5\r\n"
     with served.client() as friend:
@@ -117,9 +115,7 @@ def test_a_client_with_the_token_may_be_slow(served: Served) -> None:
         assert answer.read() == b"hello"
 
 
-def test_an_answer_that_stays_open_is_waited_for_too(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_answer_that_stays_open_is_waited_for_too(capsys):
     served = Served()
     served.end()
     connection = served.connection()
@@ -135,7 +131,7 @@ def test_an_answer_that_stays_open_is_waited_for_too(
     again[0].end()
 
 
-def test_a_silent_host_is_noticed_within_a_minute() -> None:
+def test_a_silent_host_is_noticed_within_a_minute():
     with socket.socket() as connection:
         notice_silence(connection)
 

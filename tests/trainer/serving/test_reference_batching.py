@@ -76,9 +76,7 @@ def questions_of(policy: Policy) -> list[Question]:
     ]
 
 
-def test_questions_that_wait_together_go_through_the_model_together(
-    policy: Policy,
-) -> None:
+def test_questions_that_wait_together_go_through_the_model_together(policy):
     questions = questions_of(policy)
     assert len(questions) > 3
 
@@ -95,7 +93,7 @@ def test_questions_that_wait_together_go_through_the_model_together(
         torch.testing.assert_close(answer, expected, atol=1e-6, rtol=1e-6)
 
 
-def test_no_pass_is_larger_than_allowed(policy: Policy) -> None:
+def test_no_pass_is_larger_than_allowed(policy):
     questions = questions_of(policy)
 
     answers, shapes = ask_together(policy, questions, max_tokens=48)
@@ -107,9 +105,7 @@ def test_no_pass_is_larger_than_allowed(policy: Policy) -> None:
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_a_short_question_is_not_padded_to_a_long_one_beyond_the_budget(
-    policy: Policy,
-) -> None:
+def test_a_short_question_is_not_padded_to_a_long_one_beyond_the_budget(policy):
     long = question(input_ids=torch.full((1, 40), 3))
 
     _, shapes = ask_together(policy, [question(), question(), long], max_tokens=48)
@@ -117,7 +113,7 @@ def test_a_short_question_is_not_padded_to_a_long_one_beyond_the_budget(
     assert shapes == [(1, 3), (1, 3), (1, 40)]
 
 
-def test_a_question_larger_than_a_pass_is_cut_by_rows(policy: Policy) -> None:
+def test_a_question_larger_than_a_pass_is_cut_by_rows(policy):
     (asked, *_) = questions_of(policy)
     num_rows, length = asked.input_ids.shape
     assert num_rows > 1
@@ -129,7 +125,7 @@ def test_a_question_larger_than_a_pass_is_cut_by_rows(policy: Policy) -> None:
     torch.testing.assert_close(answer, whole, atol=1e-6, rtol=0)
 
 
-def test_questions_of_different_temperature_are_not_mixed(policy: Policy) -> None:
+def test_questions_of_different_temperature_are_not_mixed(policy):
     first, second = question(temperature=0.5), question(temperature=2.0)
 
     answers, shapes = ask_together(policy, [first, first, second], max_tokens=10_000)
@@ -139,9 +135,7 @@ def test_questions_of_different_temperature_are_not_mixed(policy: Policy) -> Non
     assert torch.equal(answers[0], answers[1])
 
 
-def test_more_questions_than_can_wait_are_sent_away(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_questions_than_can_wait_are_sent_away(policy, monkeypatch):
     monkeypatch.setattr("trainer.serving.reference_server._MAX_WAITING", 1)
     model = SlowModel(policy)
     answerer = Answerer(model, max_tokens=100)
@@ -162,7 +156,7 @@ def test_more_questions_than_can_wait_are_sent_away(
         answerer.end()
 
 
-def test_a_failing_model_reports_it_and_continues(policy: Policy) -> None:
+def test_a_failing_model_reports_it_and_continues(policy):
     model = SlowModel(policy)
     model.may_go.set()
     whole, model.body = model.body, None

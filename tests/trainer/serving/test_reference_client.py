@@ -6,7 +6,6 @@ import re
 import socket
 import threading
 import time
-from typing import Any
 
 import pytest
 import torch
@@ -36,16 +35,14 @@ from trainer.serving.reference_client import (
         ({"temperature": float("inf")}, "temperature must be above 0"),
     ],
 )
-def test_a_request_beyond_the_model_is_refused(
-    changes: dict[str, Any], words: str
-) -> None:
+def test_a_request_beyond_the_model_is_refused(changes, words):
     body = pack_question(question(**changes))
 
     with pytest.raises(ValueError, match=re.escape(words)):
         unpack_question(body, vocabulary=36, max_length=8)
 
 
-def test_a_question_arrives_as_it_was_sent() -> None:
+def test_a_question_arrives_as_it_was_sent():
     sent = question(temperature=0.1)
 
     got = unpack_question(pack_question(sent), vocabulary=36, max_length=8)
@@ -69,9 +66,7 @@ def client(url: str, *, patience: float = 1.0) -> ServerReference:
     )
 
 
-def test_an_unreachable_server_is_retried_and_then_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unreachable_server_is_retried_and_then_named(capsys):
     url = f"http://127.0.0.1:{unused_port()}"
     started = time.monotonic()
 
@@ -91,7 +86,7 @@ def test_an_unreachable_server_is_retried_and_then_named(
         b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\n{}",
     ],
 )
-def test_incomplete_responses_are_retried(message: bytes) -> None:
+def test_incomplete_responses_are_retried(message):
     with talker(message) as url, pytest.raises(ValueError, match=r" \d+ s "):
         client(url).check_model()
 
@@ -108,7 +103,7 @@ def test_incomplete_responses_are_retried(message: bytes) -> None:
         ),
     ],
 )
-def test_other_answers_are_refused_at_once(message: bytes, words: str) -> None:
+def test_other_answers_are_refused_at_once(message, words):
     with talker(message) as url, pytest.raises(ValueError, match=words):
         client(url, patience=60).check_model()
 
@@ -154,12 +149,12 @@ class talker:
         ("https://8.8.8.8:8600", "the private network"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused(url: str, words: str) -> None:
+def test_an_address_that_cannot_be_used_is_refused(url, words):
     with pytest.raises(ValueError, match=words):
         client(url)
 
 
-def test_private_addresses_are_recognised() -> None:
+def test_private_addresses_are_recognised():
     wrong = [
         (host, expected, found)
         for host, expected in [

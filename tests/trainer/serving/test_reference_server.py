@@ -29,7 +29,7 @@ from tests.trainer.tiny import (
 from tests.trainer.waiting import wait_until
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.loading import model_fingerprint
-from trainer.model.policy import Policy, load_policy
+from trainer.model.policy import load_policy
 from trainer.model.reference import make_reference
 from trainer.serving.client import read_or_make_token
 from trainer.serving.reference_client import ServerReference
@@ -108,12 +108,12 @@ class ServerProcess:
 
 
 @pytest.fixture(scope="module")
-def token_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def token_file(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("token") / "token"
 
 
 @pytest.fixture(scope="module")
-def server(model_folder: Path, token_file: Path) -> Iterator[Server]:
+def server(model_folder, token_file) -> Iterator[Server]:
     server = Server(model_folder, token_file)
     yield server
     server.end()
@@ -129,12 +129,8 @@ def config_of(
 
 
 def test_its_log_probs_are_those_of_the_model_in_this_process(
-    server: Server,
-    token_file: Path,
-    model_folder: Path,
-    rows_path: Path,
-    policy: Policy,
-) -> None:
+    server, token_file, model_folder, rows_path, policy
+):
     tree = config_of(
         model_folder,
         rows_path,
@@ -159,13 +155,13 @@ def test_its_log_probs_are_those_of_the_model_in_this_process(
         )
 
 
-def test_anyone_may_ask_whether_it_is_well(server: Server) -> None:
+def test_anyone_may_ask_whether_it_is_well(server):
     status, body = server.ask("GET", "/healthz", Authorization="")
 
     assert (status, json.loads(body)) == (200, {"status": "ok"})
 
 
-def test_everything_else_needs_the_token(server: Server) -> None:
+def test_everything_else_needs_the_token(server):
     wrong = ["", "Bearer", "Bearer ", "Bearer wrong", "Basic x", "Bearer é"]
     wrong += [f"Bearer {each}" for each in (server.token[:-1], server.token + "x")]
     let_in = []
@@ -180,7 +176,7 @@ def test_everything_else_needs_the_token(server: Server) -> None:
     assert let_in == []
 
 
-def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> None:
+def test_it_tells_which_model_it_holds(server, model_folder):
     status, body = server.ask("GET", "/model")
 
     assert status == 200
@@ -200,13 +196,8 @@ def test_it_tells_which_model_it_holds(server: Server, model_folder: Path) -> No
     ],
 )
 def test_an_invalid_request_is_refused_with_a_reason(
-    server: Server,
-    model_folder: Path,
-    body: bytes,
-    headers: dict[str, str],
-    status: int,
-    words: str,
-) -> None:
+    server, model_folder, body, headers, status, words
+):
     if headers.get("X_Model") == "right":
         headers = headers | {"X_Model": model_fingerprint(str(model_folder))}
 
@@ -217,8 +208,8 @@ def test_an_invalid_request_is_refused_with_a_reason(
 
 
 def test_another_model_is_refused_before_the_run_starts(
-    tmp_path: Path, server: Server, token_file: Path, rows_path: Path, policy: Policy
-) -> None:
+    tmp_path, server, token_file, rows_path, policy
+):
     other = write_model(tmp_path / "other", seed=9)
     tree = config_of(other, rows_path, url=server.url, token_file=token_file)
 
@@ -228,8 +219,8 @@ def test_another_model_is_refused_before_the_run_starts(
 
 @pytest.mark.slow
 def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
-    tmp_path: Path, model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    tmp_path, model_folder, rows_path, policy
+):
     token_file = tmp_path / "token"
     server = ServerProcess(model_folder, token_file)
     tree = config_of(model_folder, rows_path, url=server.url, token_file=token_file)
@@ -252,8 +243,8 @@ def test_another_model_in_the_servers_place_is_refused_in_the_middle_of_a_run(
 
 
 def test_another_token_is_refused_before_the_run_starts(
-    tmp_path: Path, server: Server, model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+    tmp_path, server, model_folder, rows_path, policy
+):
     wrong = tmp_path / "wrong"
     wrong.write_text("0123456789abcdef0123")
     tree = config_of(model_folder, rows_path, url=server.url, token_file=wrong)
@@ -262,9 +253,7 @@ def test_another_token_is_refused_before_the_run_starts(
         make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
 
 
-def test_a_server_needs_a_token_file(
-    model_folder: Path, rows_path: Path, policy: Policy
-) -> None:
+def test_a_server_needs_a_token_file(model_folder, rows_path, policy):
     tree = config_of(
         model_folder, rows_path, url="http://127.0.0.1:1", token_file=Path("x")
     )
@@ -274,7 +263,7 @@ def test_a_server_needs_a_token_file(
         make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
 
 
-def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:
+def test_a_server_does_not_listen_to_the_world(tmp_path):
     done = run_trainer(
         *("reference", "--model", tmp_path, "--token-file", tmp_path / "token"),
         *("--host", "0.0.0.0"),  # noqa: S104 - that is what is refused
@@ -285,9 +274,7 @@ def test_a_server_does_not_listen_to_the_world(tmp_path: Path) -> None:
     assert not (tmp_path / "token").exists()
 
 
-def test_a_port_in_use_is_named(
-    tmp_path: Path, server: Server, model_folder: Path
-) -> None:
+def test_a_port_in_use_is_named(tmp_path, server, model_folder):
     done = run_trainer(
         *("reference", "--model", model_folder, "--token-file", tmp_path / "token"),
         *("--port", server.port),
@@ -297,7 +284,7 @@ def test_a_port_in_use_is_named(
     assert f"Cannot listen on 127.0.0.1:{server.port}" in done.stderr
 
 
-def test_a_new_token_is_long_and_its_owners_alone(tmp_path: Path) -> None:
+def test_a_new_token_is_long_and_its_owners_alone(tmp_path):
     token = read_or_make_token(tmp_path / "token")
 
     assert len(token) >= 32
@@ -309,7 +296,7 @@ def test_a_new_token_is_long_and_its_owners_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "short", "two words of enough letters", "é" * 20]
 )
-def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_that_holds_no_token_is_refused(tmp_path, content):
     (tmp_path / "token").write_text(content)
 
     with pytest.raises(ValueError, match="at least 16"):
@@ -317,7 +304,7 @@ def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> 
 
 
 @pytest.mark.slow
-def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -> None:
+def test_a_terminated_server_ends_in_order(tmp_path, model_folder):
     server = ServerProcess(model_folder, tmp_path / "token")
 
     server.process.send_signal(signal.SIGTERM)
@@ -329,8 +316,8 @@ def test_a_terminated_server_ends_in_order(tmp_path: Path, model_folder: Path) -
 
 @pytest.mark.faults
 def test_a_run_waits_while_its_server_is_killed_and_continues(
-    tmp_path: Path, model_folder: Path, rows_path: Path
-) -> None:
+    tmp_path, model_folder, rows_path
+):
     server = ServerProcess(model_folder, tmp_path / "token")
     tree = config_of(
         model_folder,

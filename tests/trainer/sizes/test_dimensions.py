@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
     LlamaConfig,
-    PreTrainedConfig,
     Qwen2Config,
     Qwen3Config,
     Qwen3MoeConfig,
@@ -37,7 +35,7 @@ from trainer.sizes.model_sizes import Dimensions, dimensions_of
     ],
     ids=lambda config: config.model_type,
 )
-def test_the_number_of_weights_is_that_of_the_model(config: PreTrainedConfig) -> None:
+def test_the_number_of_weights_is_that_of_the_model(config):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
 
@@ -46,7 +44,7 @@ def test_the_number_of_weights_is_that_of_the_model(config: PreTrainedConfig) ->
     assert sizes.num_parameters == pytest.approx(model.num_parameters(), rel=0.01)
 
 
-def test_published_sizes_are_met() -> None:
+def test_published_sizes_are_met():
     # Qwen2.5-7B and Llama-3.2-1B as their model cards give them: 7.61 and 1.24 billion
     qwen = dimensions_of(
         {
@@ -78,13 +76,13 @@ def test_published_sizes_are_met() -> None:
     assert round(llama.num_parameters / 1e9, 2) == 1.24
 
 
-def test_a_text_model_inside_another_is_found() -> None:
+def test_a_text_model_inside_another_is_found():
     assert dimensions_of({"model_type": "seer", "text_config": LLAMA}) == dimensions_of(
         LLAMA
     )
 
 
-def test_the_worked_example_holds() -> None:
+def test_the_worked_example_holds():
     sizes = Dimensions(
         layers=2,
         hidden=8,
@@ -102,7 +100,7 @@ def test_the_worked_example_holds() -> None:
     assert sizes.num_parameters == 2 * (192 + 384) + 800 + 40
 
 
-def test_the_estimate_takes_the_form_of_updates_that_the_architecture_has() -> None:
+def test_the_estimate_takes_the_form_of_updates_that_the_architecture_has():
     kinds, wrong, num_known = kinds_on_page(), {}, 0
     for name, architecture in ARCHITECTURES.items():
         base = re.sub(r" \([^)]*\)$", "", name)
@@ -128,8 +126,6 @@ def test_the_estimate_takes_the_form_of_updates_that_the_architecture_has() -> N
         {"model_type": "mistral", "sliding_window": 4096},
     ],
 )
-def test_a_llama_with_another_layer_is_packed_as_transformers_has_it(
-    changes: dict[str, Any],
-) -> None:
+def test_a_llama_with_another_layer_is_packed_as_transformers_has_it(changes):
     assert dimensions_of(LLAMA).form == "flat"
     assert dimensions_of(LLAMA | changes).form == "packed"

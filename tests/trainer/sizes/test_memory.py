@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,14 +91,8 @@ QUICK = {(k, (k + c + 2) % 5, c) for k in range(5) for c in (0, 1)}
     ],
 )
 def test_activations_are_what_autograd_keeps(
-    kind: str,
-    more: dict[str, Any],
-    checkpointing: bool,
-    rank: int,
-    dtype: str,
-    on_gpu: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    kind, more, checkpointing, rank, dtype, on_gpu, monkeypatch
+):
     if on_gpu:
         adapt_as_on_a_gpu(monkeypatch)
     sizes = SIZES | {"tie_word_embeddings": True} | more
@@ -151,7 +144,7 @@ def test_activations_are_what_autograd_keeps(
     assert found == pytest.approx(kept, rel=0.03)
 
 
-def test_parts_of_training_all_weights_by_hand() -> None:
+def test_parts_of_training_all_weights_by_hand():
     found = of()
 
     assert found.weights == 4 * NUM_TIED
@@ -166,7 +159,7 @@ def test_parts_of_training_all_weights_by_hand() -> None:
     assert found.logits == 4 * (64_000 * 4 + 64_000) + 64 * 64 * 4
 
 
-def test_bfloat16_has_masters_in_float32() -> None:
+def test_bfloat16_has_masters_in_float32():
     found = of(model={"dtype": "bfloat16"})
 
     assert found.weights == 2 * NUM_TIED
@@ -175,7 +168,7 @@ def test_bfloat16_has_masters_in_float32() -> None:
     assert found.optimizer == 8 * NUM_TIED
 
 
-def test_adapters_are_all_that_has_gradients_and_moments() -> None:
+def test_adapters_are_all_that_has_gradients_and_moments():
     # rank 4: q 64+64, k and v 64+32, o 64+64, gate and up 64+176, down 176+64
     num_adapter = 3 * 4 * (128 + 96 + 96 + 128 + 240 + 240 + 240)
 
@@ -194,13 +187,13 @@ def test_adapters_are_all_that_has_gradients_and_moments() -> None:
     assert on_gpu.optimizer == 8 * num_adapter
 
 
-def test_adapters_on_some_layers_only() -> None:
+def test_adapters_on_some_layers_only():
     found = of(model={"lora_rank": 4, "lora_targets": "self_attn.q_proj, v_proj"})
 
     assert found.gradients == 4 * 3 * 4 * (128 + 96)
 
 
-def test_the_number_of_adapter_weights_is_that_of_the_model() -> None:
+def test_the_number_of_adapter_weights_is_that_of_the_model():
     model = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES))
     add_adapters(model, ModelConfig(path="nowhere", lora_rank=8))
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -208,7 +201,7 @@ def test_the_number_of_adapter_weights_is_that_of_the_model() -> None:
     assert of(model={"lora_rank": 8}).gradients == 4 * trained
 
 
-def test_four_bits_hold_linear_layers_in_an_eighth() -> None:
+def test_four_bits_hold_linear_layers_in_an_eighth():
     settings = {"quantization": "4bit", "lora_rank": 4, "dtype": "bfloat16"}
     plain = of(model=settings | {"quantization": "none"})
 
@@ -217,13 +210,13 @@ def test_four_bits_hold_linear_layers_in_an_eighth() -> None:
     assert saved == pytest.approx((2 - 4.127 / 8) * NUM_LINEAR, abs=1)
 
 
-def test_moments_of_eight_bits_take_a_quarter() -> None:
+def test_moments_of_eight_bits_take_a_quarter():
     eight = of(optim={"num_steps": 1, "optimizer": "adamw_8bit"}).optimizer
 
     assert eight == pytest.approx(of().optimizer / 4, rel=0.02)
 
 
-def test_copies_that_stand_still_are_counted() -> None:
+def test_copies_that_stand_still_are_counted():
     wrong = [
         (parts, each, found)
         for parts, each in [
@@ -249,7 +242,7 @@ def test_copies_that_stand_still_are_counted() -> None:
     assert wrong == []
 
 
-def test_a_start_to_measure_to_is_on_a_gpu_before_there_are_gradients() -> None:
+def test_a_start_to_measure_to_is_on_a_gpu_before_there_are_gradients():
     config = config_of(model={"dtype": "bfloat16"})
     found = estimate(config, LLAMA, on_gpu=True)
     unmeasured = config_of(model={"dtype": "bfloat16"}, reference={"kind": "none"})
@@ -261,7 +254,7 @@ def test_a_start_to_measure_to_is_on_a_gpu_before_there_are_gradients() -> None:
     assert of(model={"lora_rank": 4}).measuring == 0
 
 
-def test_a_later_phase_has_a_copy_of_what_its_adapters_began_with() -> None:
+def test_a_later_phase_has_a_copy_of_what_its_adapters_began_with():
     adapted = {
         "model": {"lora_rank": 4, "dtype": "bfloat16"},
         "loss": {"kl_coef": 0.1},
@@ -276,7 +269,7 @@ def test_a_later_phase_has_a_copy_of_what_its_adapters_began_with() -> None:
     assert found.first_step == 3
 
 
-def test_a_reference_that_moves_is_not_kept_in_four_bits() -> None:
+def test_a_reference_that_moves_is_not_kept_in_four_bits():
     model = {"quantization": "4bit", "lora_rank": 4, "dtype": "bfloat16"}
     still = of(model=model, reference={"kind": "frozen"}).reference
     moving = {"kind": "frozen", "reset_every_steps": 1}
@@ -285,7 +278,7 @@ def test_a_reference_that_moves_is_not_kept_in_four_bits() -> None:
     assert of(model=model, reference=moving).reference == 2 * NUM_TIED
 
 
-def test_recomputing_keeps_less_the_more_layers_there_are() -> None:
+def test_recomputing_keeps_less_the_more_layers_there_are():
     deep = LLAMA | {"num_hidden_layers": 40}
 
     plain = of(deep).activations
@@ -294,14 +287,14 @@ def test_recomputing_keeps_less_the_more_layers_there_are() -> None:
     assert recomputed < plain / 8
 
 
-def test_a_gpu_keeps_no_logits_for_the_backward_pass() -> None:
+def test_a_gpu_keeps_no_logits_for_the_backward_pass():
     found = of(on_gpu=True)
 
     # 64 logits of 1000, 3 times in work, and their weights; bfloat16 hidden states
     assert found.logits == 4 * (64_000 * 3 + 64_000) + 64 * 64 * 2
 
 
-def test_many_logits_are_not_held_at_once() -> None:
+def test_many_logits_are_not_held_at_once():
     large = LLAMA | {"vocab_size": 200_000}
     tokens = {"num_steps": 1, "micro_batch_tokens": 48 * 1_000}
     rollout = {"prompts_per_step": 500, "group_size": 2, "max_new_tokens": 32}
@@ -312,7 +305,7 @@ def test_many_logits_are_not_held_at_once() -> None:
     assert found == 4 * (3 * 2**24 + 200_000 * 64 + 32_000 * 64)
 
 
-def test_several_processes_share_all_but_what_is_sampled_from() -> None:
+def test_several_processes_share_all_but_what_is_sampled_from():
     model = {"dtype": "bfloat16"}
     one = of(model=model)
 
@@ -327,7 +320,7 @@ def test_several_processes_share_all_but_what_is_sampled_from() -> None:
     assert four.kv_cache < one.kv_cache
 
 
-def test_several_processes_hold_the_embedding_and_the_head_together() -> None:
+def test_several_processes_hold_the_embedding_and_the_head_together():
     parts = {"model": {"dtype": "bfloat16"}, "distributed": {"num_processes": 4}}
     tied = of(LLAMA | {"tie_word_embeddings": True}, **parts).gradients
 
@@ -337,7 +330,7 @@ def test_several_processes_hold_the_embedding_and_the_head_together() -> None:
     assert untied - tied == (4 // 4 + 2 + 4) * 1000 * 64
 
 
-def test_more_tokens_at_once_need_more() -> None:
+def test_more_tokens_at_once_need_more():
     budgets = (100, 200, 400)
 
     found = [of(optim={"num_steps": 1, "micro_batch_tokens": b}) for b in budgets]
@@ -348,14 +341,14 @@ def test_more_tokens_at_once_need_more() -> None:
     assert 1.8 < activations[2] / activations[1] < 2
 
 
-def test_no_more_rows_are_counted_than_there_are() -> None:
+def test_no_more_rows_are_counted_than_there_are():
     few = of(optim={"num_steps": 1, "micro_batch_tokens": 1_000_000})
     all_rows = of(optim={"num_steps": 1, "micro_batch_tokens": 8 * 48})
 
     assert few == all_rows
 
 
-def test_the_peak_is_the_larger_of_sampling_and_updating() -> None:
+def test_the_peak_is_the_larger_of_sampling_and_updating():
     sampling = of(rollout={"group_size": 100, "max_new_tokens": 32})
     updating = of()
 
@@ -365,7 +358,7 @@ def test_the_peak_is_the_larger_of_sampling_and_updating() -> None:
     assert updating.total == updating.always + updating.while_updating
 
 
-def test_a_dataset_is_not_sampled() -> None:
+def test_a_dataset_is_not_sampled():
     found = of(
         rollout={"source": "dataset", "group_size": 1}, advantage={"credit": "ones"}
     )
@@ -373,7 +366,7 @@ def test_a_dataset_is_not_sampled() -> None:
     assert found.while_sampling == 0
 
 
-def test_the_largest_phase_counts() -> None:
+def test_the_largest_phase_counts():
     small = {"name": "first", "num_steps": 1}
     changes = {"loss": {"kl_coef": 0.1}, "reference": {"kind": "auto"}}
     large = small | {"name": "then", "changes": changes}
@@ -391,7 +384,7 @@ def test_the_largest_phase_counts() -> None:
     assert first.reference == 4 * NUM_TIED
 
 
-def test_held_out_prompts_are_sampled_too() -> None:
+def test_held_out_prompts_are_sampled_too():
     tree = {"max_prompt_tokens": 16, "num_eval_rows": 10}
 
     found = of(data=tree, evaluation={"every_steps": 1, "samples_per_prompt": 4})
@@ -399,7 +392,7 @@ def test_held_out_prompts_are_sampled_too() -> None:
     assert found.kv_cache == of().kv_cache * 40 // 8
 
 
-def test_a_critic_costs_a_policy_without_its_head() -> None:
+def test_a_critic_costs_a_policy_without_its_head():
     found = of()
 
     assert found.ppo_critic == (
@@ -409,7 +402,7 @@ def test_a_critic_costs_a_policy_without_its_head() -> None:
     assert untied.ppo_critic == found.ppo_critic
 
 
-def test_auto_is_bfloat16_on_a_gpu() -> None:
+def test_auto_is_bfloat16_on_a_gpu():
     config = config_of()
 
     assert estimate(config, LLAMA, on_gpu=True).weights == 2 * NUM_TIED
@@ -419,14 +412,14 @@ def test_auto_is_bfloat16_on_a_gpu() -> None:
 @pytest.mark.parametrize(
     "missing", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"]
 )
-def test_a_model_of_unknown_size_is_named(missing: str) -> None:
+def test_a_model_of_unknown_size_is_named(missing):
     config = {name: value for name, value in LLAMA.items() if name != missing}
 
     with pytest.raises(ValueError, match=f'"llama".* {missing}'):
         of(config)
 
 
-def test_the_largest_evaluation_set_is_sampled_at_once() -> None:
+def test_the_largest_evaluation_set_is_sampled_at_once():
     evaluation = {"every_steps": 1, "samples_per_prompt": 2}
     config = config_of(evaluation=evaluation, rollout={"max_batch_rows": 64})
 
@@ -438,7 +431,7 @@ def test_the_largest_evaluation_set_is_sampled_at_once() -> None:
     assert capped.kv_cache * 60 == large.kv_cache * 64
 
 
-def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None:
+def test_it_reads_the_models_folder(model_folder, rows_path):
     config = RunConfig.model_validate(config_tree(model_folder, rows_path))
     model = AutoModelForCausalLM.from_pretrained(model_folder)
 
@@ -447,7 +440,7 @@ def test_it_reads_the_models_folder(model_folder: Path, rows_path: Path) -> None
     assert found.weights == pytest.approx(4 * model.num_parameters(), rel=0.02)
 
 
-def test_vllm_has_weights_and_a_cache_of_its_own() -> None:
+def test_vllm_has_weights_and_a_cache_of_its_own():
     own = of(rollout={"cache_gib": 0.5})
 
     vllm = of(rollout={"engine": "vllm", "cache_gib": 0.5})
@@ -457,7 +450,7 @@ def test_vllm_has_weights_and_a_cache_of_its_own() -> None:
     assert (vllm.kv_cache, vllm.sampling) == (0, own.sampling)
 
 
-def test_a_vllm_on_several_gpus_has_its_part_of_the_weights_on_the_trainers() -> None:
+def test_a_vllm_on_several_gpus_has_its_part_of_the_weights_on_the_trainers():
     own = of()
 
     rollout = {"engine": "vllm", "cache_gib": 0.5, "tensor_parallel_size": 4}
@@ -465,7 +458,7 @@ def test_a_vllm_on_several_gpus_has_its_part_of_the_weights_on_the_trainers() ->
     assert of(rollout=rollout).engine == own.weights // 4 + 2**29
 
 
-def test_a_vllm_that_sleeps_is_held_while_sampling_only() -> None:
+def test_a_vllm_that_sleeps_is_held_while_sampling_only():
     config = config_of(rollout={"engine": "vllm", "sleep": True, "cache_gib": 4.5})
 
     found = estimate(config, LLAMA, on_gpu=True)
@@ -475,7 +468,7 @@ def test_a_vllm_that_sleeps_is_held_while_sampling_only() -> None:
     assert found.while_sampling == found.sampling + found.sleeping_engine
 
 
-def test_a_rollout_server_takes_sampling_elsewhere() -> None:
+def test_a_rollout_server_takes_sampling_elsewhere():
     server = {"engine": "vllm_server", "url": "http://127.0.0.1", "token_file": "t"}
 
     found = of(rollout=server)
@@ -494,7 +487,7 @@ ONE_STEP_OFF = {
 }
 
 
-def test_one_step_off_sampling_and_updating_do_not_take_turns() -> None:
+def test_one_step_off_sampling_and_updating_do_not_take_turns():
     plain = of()
 
     found = of(**ONE_STEP_OFF)
@@ -505,7 +498,7 @@ def test_one_step_off_sampling_and_updating_do_not_take_turns() -> None:
     assert found.total == found.always + found.while_sampling + found.while_updating
 
 
-def test_a_snapshot_of_adapters_is_next_to_nothing() -> None:
+def test_a_snapshot_of_adapters_is_next_to_nothing():
     found = of(**ONE_STEP_OFF, model={"lora_rank": 4, "dtype": "bfloat16"})
 
     assert found.snapshot == found.gradients
@@ -520,16 +513,14 @@ def test_a_snapshot_of_adapters_is_next_to_nothing() -> None:
         {"distributed": {"num_processes": 2}},  # each has a whole copy anyway
     ],
 )
-def test_a_snapshot_is_where_weights_move_while_they_are_read(
-    parts: dict[str, Any],
-) -> None:
+def test_a_snapshot_is_where_weights_move_while_they_are_read(parts):
     found = of(**ONE_STEP_OFF | parts)
 
     assert found.snapshot == 0
     assert found.is_one_step_off
 
 
-def test_a_snapshot_is_held_in_phases_too_that_need_none() -> None:
+def test_a_snapshot_is_held_in_phases_too_that_need_none():
     tree = config_of(
         **ONE_STEP_OFF, optim={"num_steps": 2, "micro_batch_tokens": 100}
     ).model_dump()
@@ -562,7 +553,7 @@ def on_gpu(mib: float | None, **parts: Any) -> MemoryEstimate:
     return estimate(config_of(**(GPU_RUN | parts)), DEEP, gpu_bytes=gpu_bytes)
 
 
-def test_on_a_cpu_auto_is_8192_tokens_without_checkpointing() -> None:
+def test_on_a_cpu_auto_is_8192_tokens_without_checkpointing():
     given = {"micro_batch_tokens": 8_192, "num_steps": 1}
     optim = given | {"micro_batch_tokens": "auto"}
     auto = of(optim=optim, model={"device": "cpu"})
@@ -573,7 +564,7 @@ def test_on_a_cpu_auto_is_8192_tokens_without_checkpointing() -> None:
     assert auto.sizes is None
 
 
-def test_a_run_is_never_too_large_that_fits_at_some_size() -> None:
+def test_a_run_is_never_too_large_that_fits_at_some_size():
     least = on_gpu(None)
 
     for mib in (1_100, 1_500, 2_000, 4_000, 8_000, 100_000):
@@ -583,7 +574,7 @@ def test_a_run_is_never_too_large_that_fits_at_some_size() -> None:
     assert least.is_least
 
 
-def test_a_larger_gpu_takes_more_at_once_and_recomputes_less() -> None:
+def test_a_larger_gpu_takes_more_at_once_and_recomputes_less():
     sizes = [on_gpu(mib).sizes for mib in (1_300, 1_600, 3_000, 100_000)]
 
     tokens = [each.tokens for each in sizes if each]
@@ -593,7 +584,7 @@ def test_a_larger_gpu_takes_more_at_once_and_recomputes_less() -> None:
     assert [each.checkpointing for each in sizes if each][::3] == [True, False]
 
 
-def test_configured_sizes_are_not_chosen() -> None:
+def test_configured_sizes_are_not_chosen():
     given = {
         "optim": {"num_steps": 1, "micro_batch_tokens": 4_096},
         "model": {"device": "cuda", "gradient_checkpointing": True},
@@ -603,7 +594,7 @@ def test_configured_sizes_are_not_chosen() -> None:
     assert on_gpu(10_000, **given).activations == on_gpu(None, **given).activations
 
 
-def test_fewer_completions_are_sampled_at_once_where_memory_is_little() -> None:
+def test_fewer_completions_are_sampled_at_once_where_memory_is_little():
     small, large = on_gpu(1_300), on_gpu(100_000)
 
     assert small.kv_cache < large.kv_cache

@@ -21,7 +21,7 @@ from trainer.sizes.model_sizes import weigh_reward_models, weights_in
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     return write_classifier(tmp_path_factory.mktemp("one") / "model")
 
 
@@ -43,7 +43,7 @@ def allocated(model: torch.nn.Module) -> int:
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def test_it_is_what_a_loaded_classifier_has_allocated(folder: Path) -> None:
+def test_it_is_what_a_loaded_classifier_has_allocated(folder):
     loaded = Classifier(settings(folder))
 
     found = weigh_reward_models(config(rule(folder)), on_gpu=False)
@@ -55,15 +55,13 @@ def test_it_is_what_a_loaded_classifier_has_allocated(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("dtype", "bytes_each"), [(torch.float32, 4), (torch.bfloat16, 2)]
 )
-def test_it_counts_the_format_that_it_is_loaded_in(
-    folder: Path, dtype: torch.dtype, bytes_each: int
-) -> None:
+def test_it_counts_the_format_that_it_is_loaded_in(folder, dtype, bytes_each):
     model = _load(settings(folder), dtype=dtype)
 
     assert weights_in(folder, bytes_each=bytes_each) == allocated(model)
 
 
-def test_weights_in_several_files_and_of_another_kind(tmp_path: Path) -> None:
+def test_weights_in_several_files_and_of_another_kind(tmp_path):
     write_model(tmp_path)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     bert = BertForSequenceClassification(
@@ -77,7 +75,7 @@ def test_weights_in_several_files_and_of_another_kind(tmp_path: Path) -> None:
     assert weights_in(tmp_path, bytes_each=4) == allocated(bert)
 
 
-def test_a_model_read_alike_twice_is_counted_once(folder: Path, tmp_path: Path) -> None:
+def test_a_model_read_alike_twice_is_counted_once(folder, tmp_path):
     other = write_classifier(tmp_path / "other", num_labels=2)
     once = weigh_reward_models(config(rule(folder)), on_gpu=False).beside_policy
 
@@ -103,8 +101,8 @@ def test_a_model_read_alike_twice_is_counted_once(folder: Path, tmp_path: Path) 
     ],
 )
 def test_weights_lie_on_the_device_that_the_model_runs_on(
-    folder: Path, device: str, policy: str, on_gpu: bool, beside: int, elsewhere: int
-) -> None:
+    folder, device, policy, on_gpu, beside, elsewhere
+):
     run = config(
         rule(folder, device=device), model={"path": "nowhere", "device": policy}
     )
@@ -116,7 +114,7 @@ def test_weights_lie_on_the_device_that_the_model_runs_on(
     assert found.elsewhere == elsewhere * numbers
 
 
-def test_they_are_part_of_the_estimate_at_any_time(folder: Path) -> None:
+def test_they_are_part_of_the_estimate_at_any_time(folder):
     plain = estimate(config_of(), LLAMA)
 
     found = estimate(config(rule(folder)), LLAMA)
@@ -125,7 +123,7 @@ def test_they_are_part_of_the_estimate_at_any_time(folder: Path) -> None:
     assert found.total == plain.total + found.reward_models
 
 
-def test_a_later_phases_model_is_counted_in_all_phases(folder: Path) -> None:
+def test_a_later_phases_model_is_counted_in_all_phases(folder):
     tree = config_of(optim={"num_steps": 2, "micro_batch_tokens": 100}).model_dump()
     recipe = {"rules": [rule(folder)]}
     tree["phases"] = [
@@ -143,9 +141,7 @@ HEADERS += [b"\x12" + b"\0" * 7 + b'{"a": {"shape": 1}}']
 
 
 @pytest.mark.parametrize("content", [None, *HEADERS])
-def test_unreadable_models_are_named_and_not_counted(
-    tmp_path: Path, content: bytes | None
-) -> None:
+def test_unreadable_models_are_named_and_not_counted(tmp_path, content):
     if content is not None:
         (tmp_path / "model.safetensors").write_bytes(content)
     run = config(rule(tmp_path), rule("org/judge", "other"))
@@ -156,9 +152,7 @@ def test_unreadable_models_are_named_and_not_counted(
     assert found.beside_policy == 0
 
 
-def test_an_index_names_no_file_outside_its_folder(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_an_index_names_no_file_outside_its_folder(tmp_path, folder):
     index = {"weight_map": {"a": f"../{folder.name}/model.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
 
@@ -166,7 +160,7 @@ def test_an_index_names_no_file_outside_its_folder(
         weights_in(tmp_path, bytes_each=4)
 
 
-def test_the_table_lists_models_elsewhere_and_unknown_ones(folder: Path) -> None:
+def test_the_table_lists_models_elsewhere_and_unknown_ones(folder):
     run = config(rule(folder, device="cpu"), rule("org/judge", "other"))
 
     lines = table(run, estimate(run, LLAMA, on_gpu=True))

@@ -13,7 +13,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.audit.completions import study
 from dashboard.analysis.audit.findings import Audit, audit
 from dashboard.analysis.audit.texts import choose_steps
@@ -33,7 +32,7 @@ def wave(step: int, size: float = 0.01) -> float:
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     """Of 40 steps, whose policy begins to game its reward at step 21."""
     run = make_run(shared_team, "clever-otter-1", num_steps=40)
     steps = range(1, 41)
@@ -83,7 +82,7 @@ def statuses(audit: Audit) -> dict[str, str]:
     return {each.signal.key: each.status for each in audit.findings}
 
 
-def test_each_changed_signal_has_its_step(run: Run) -> None:
+def test_each_changed_signal_has_its_step(run):
     found = audit(run)
 
     assert statuses(found) == dict.fromkeys(KEYS, "changed")
@@ -97,7 +96,7 @@ def test_each_changed_signal_has_its_step(run: Run) -> None:
         assert CHANGED <= finding.step < CHANGED + 5, key
 
 
-def test_a_small_change_is_not_reported_however_clear(team: Team) -> None:
+def test_a_small_change_is_not_reported_however_clear(team):
     run = make_run(team)
     make_steps(run, {"completion/mean_length": [25.1 - 0.025 * s for s in range(40)]})
 
@@ -109,9 +108,7 @@ def test_a_small_change_is_not_reported_however_clear(team: Team) -> None:
     assert found.status == "steady"
 
 
-def test_unmeasured_signals_are_missing_or_have_few_points(
-    alice_client: Client, team: Team
-) -> None:
+def test_unmeasured_signals_are_missing_or_have_few_points(alice_client, team):
     empty = make_run(team, num_steps=5)
     few = make_run(team)
     make_steps(few, {"entropy": [1.0] * 11})
@@ -129,8 +126,8 @@ def test_unmeasured_signals_are_missing_or_have_few_points(
 
 
 def test_the_page_shows_the_verdict_and_the_compared_windows(
-    alice_client: Client, bob_client: Client, charlie_client: Client, run: Run
-) -> None:
+    alice_client, bob_client, charlie_client, run
+):
     html = page(alice_client, run)
 
     found = audit(run)
@@ -156,7 +153,7 @@ def test_the_page_shows_the_verdict_and_the_compared_windows(
         assert charlie_client.get(examples).status_code == 404
 
 
-def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) -> None:
+def test_an_import_without_lengths_is_audited(alice_client, team):
     names = ["<b>accuracy</b>", "format"]
     run = make_run(
         team,
@@ -187,7 +184,7 @@ def test_an_import_without_lengths_is_audited(alice_client: Client, team: Team) 
     assert "<b>accuracy" not in html
 
 
-def test_superseded_steps_do_not_count(run: Run) -> None:
+def test_superseded_steps_do_not_count(run):
     Group.objects.filter(run=run, step__gt=30).update(superseded_by=2)
 
     chosen = choose_steps(run)
@@ -196,9 +193,7 @@ def test_superseded_steps_do_not_count(run: Run) -> None:
     assert chosen.num_between == 30
 
 
-def test_the_time_limit_is_shown_with_the_steps_read(
-    alice_client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_limit_is_shown_with_the_steps_read(alice_client, run, monkeypatch):
     assert list(study(run, seconds=0.0).texts) == [1]
     hurried = partial(study, seconds=0.0)
     monkeypatch.setattr("dashboard.analysis.audit.findings.study", hurried)
@@ -210,7 +205,7 @@ def test_the_time_limit_is_shown_with_the_steps_read(
     assert "1 of 40 steps" in html
 
 
-def test_a_long_run_is_sampled_at_sixty_steps(team: Team) -> None:
+def test_a_long_run_is_sampled_at_sixty_steps(team):
     run = make_run(team)
     for step in range(0, 500, 5):
         make_group(run, step, 0, rewards=(1.0,))
@@ -222,7 +217,7 @@ def test_a_long_run_is_sampled_at_sixty_steps(team: Team) -> None:
     assert chosen.num_between == 496
 
 
-def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) -> None:
+def test_ten_completions_of_each_side_are_shown(alice_client, run):
     address = reverse("run_health_examples", args=["alpha", run.pk, "length"])
 
     html = re.sub(r"\s+", " ", alice_client.get(address).content.decode())
@@ -238,9 +233,7 @@ def test_ten_completions_of_each_side_are_shown(alice_client: Client, run: Run) 
     assert re.findall(r"groups/(\d+)/\d+/#completion-\d", again) == found
 
 
-def test_the_same_prompts_are_shown_where_both_sides_sampled_ten(
-    alice_client: Client, run: Run
-) -> None:
+def test_the_same_prompts_are_shown_where_both_sides_sampled_ten(alice_client, run):
     for step in (2, 6, 33, 37):
         for prompt in range(10, 16 if step in (2, 33) else 24):
             make_group(run, step, prompt)
@@ -260,9 +253,7 @@ def test_the_same_prompts_are_shown_where_both_sides_sampled_ten(
     assert again == found
 
 
-def test_all_completions_are_shown_if_there_are_fewer_than_ten(
-    alice_client: Client, team: Team
-) -> None:
+def test_all_completions_are_shown_if_there_are_fewer_than_ten(alice_client, team):
     run = make_run(team)
     make_steps(run, {"entropy": [1.0 + wave(s) for s in range(40)]})
     make_group(run, 40, 0, rewards=(1.0, 2.0))
@@ -274,9 +265,7 @@ def test_all_completions_are_shown_if_there_are_fewer_than_ten(
     assert "2 completions of 1 group<" in html
 
 
-def test_a_signal_with_nothing_to_compare_is_not_found(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_signal_with_nothing_to_compare_is_not_found(alice_client, team):
     run = make_run(team)
 
     for signal in ("unknown", "verdict"):
@@ -284,9 +273,7 @@ def test_a_signal_with_nothing_to_compare_is_not_found(
         assert alice_client.get(address).status_code == 404, signal
 
 
-def test_metric_signals_remain_without_completions(
-    alice_client: Client, run: Run
-) -> None:
+def test_metric_signals_remain_without_completions(alice_client, run):
     delete_completions_of(run, keep=())
 
     response = alice_client.get(reverse("run_health", args=["alpha", run.pk]))

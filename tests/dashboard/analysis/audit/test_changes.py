@@ -36,7 +36,7 @@ def noise(num: int, correlated: float, seed: int) -> Array:
     return np.array(values[50:])
 
 
-def test_the_ends_of_a_series_are_compared() -> None:
+def test_the_ends_of_a_series_are_compared():
     values = 0.1 * noise(100, 0.0, seed=1) + np.linspace(0, 4, 100)
 
     change = compare_ends(series(values))
@@ -49,7 +49,7 @@ def test_the_ends_of_a_series_are_compared() -> None:
     assert change.low < 3.03 < change.high
 
 
-def test_a_later_quarter_is_compared_with_the_last() -> None:
+def test_a_later_quarter_is_compared_with_the_last():
     values = [0.0] * 10 + [1.0] * 10 + [0.5] * 20
 
     changes = [compare_ends(series(values), first=part) for part in range(3)]
@@ -57,7 +57,7 @@ def test_a_later_quarter_is_compared_with_the_last() -> None:
     assert [change and change.difference for change in changes] == [0.5, -0.5, 0.0]
 
 
-def test_up_to_fifty_points_of_an_end_count() -> None:
+def test_up_to_fifty_points_of_an_end_count():
     change = compare_ends(series(noise(1_000, 0.0, seed=2)))
 
     assert change is not None
@@ -65,7 +65,7 @@ def test_up_to_fifty_points_of_an_end_count() -> None:
     assert (change.after.first, change.after.num) == (9510, 50)
 
 
-def test_early_learning_does_not_count_as_noise() -> None:
+def test_early_learning_does_not_count_as_noise():
     """A policy that learns fast: the mean falls within the first quarter."""
     falling = [0.4 * 0.5**n for n in range(12)] + [0.0] * 24
 
@@ -79,7 +79,7 @@ def test_early_learning_does_not_count_as_noise() -> None:
     assert change.high < 0
 
 
-def test_most_of_a_change_has_happened_by_a_step() -> None:
+def test_most_of_a_change_has_happened_by_a_step():
     sudden = series([0.0] * 20 + [1.0] * 20)
     change = compare_ends(sudden)
 
@@ -88,7 +88,7 @@ def test_most_of_a_change_has_happened_by_a_step() -> None:
     assert reached(sudden, change) == 240
 
 
-def test_spread_and_interval_are_those_of_a_fit_of_two_lines() -> None:
+def test_spread_and_interval_are_those_of_a_fit_of_two_lines():
     values = noise(40, 0.0, seed=3)
     values[15:] += 1.0
     left = []
@@ -113,7 +113,7 @@ def test_spread_and_interval_are_those_of_a_fit_of_two_lines() -> None:
 
 
 @pytest.mark.parametrize("num", [24, 60, 200])
-def test_noise_is_rarely_called_a_change(num: int) -> None:
+def test_noise_is_rarely_called_a_change(num):
     """The level is 0.05; three errors of 300 draws above it."""
     found = [compare_ends(series(noise(num, 0.0, seed=s))) for s in range(300)]
 
@@ -121,7 +121,7 @@ def test_noise_is_rarely_called_a_change(num: int) -> None:
 
 
 @pytest.mark.parametrize("correlated", [0.0, 0.5])
-def test_the_interval_contains_the_difference_in_95_percent(correlated: float) -> None:
+def test_the_interval_contains_the_difference_in_95_percent(correlated):
     held, widths = 0, []
     for seed in range(300):
         values = noise(60, correlated, seed=seed)
@@ -135,14 +135,14 @@ def test_the_interval_contains_the_difference_in_95_percent(correlated: float) -
     assert np.median(widths) < 5
 
 
-def test_a_slow_drift_is_a_change() -> None:
+def test_a_slow_drift_is_a_change():
     change = compare_ends(series(noise(60, 0.0, seed=4) + np.linspace(0, 6, 60)))
 
     assert change is not None
     assert change.low > 0
 
 
-def test_a_step_without_noise_has_no_effect_size_and_no_doubt() -> None:
+def test_a_step_without_noise_has_no_effect_size_and_no_doubt():
     change = find_change(series([0.0] * 10 + [0.5] * 10), at=110, width=5)
 
     assert change is not None
@@ -150,7 +150,7 @@ def test_a_step_without_noise_has_no_effect_size_and_no_doubt() -> None:
     assert change.effect is None
 
 
-def test_a_constant_series_does_not_change() -> None:
+def test_a_constant_series_does_not_change():
     change = compare_ends(series([0.1] * 30))
 
     assert change is not None
@@ -158,7 +158,7 @@ def test_a_constant_series_does_not_change() -> None:
     assert not change.is_clear
 
 
-def test_too_few_points_have_no_change() -> None:
+def test_too_few_points_have_no_change():
     few = series(list(range(FEWEST - 1)))
     assert find_change(few, at=60, width=5) is None
     assert find_change(series(list(range(FEWEST))), at=60, width=5) is not None
@@ -166,7 +166,7 @@ def test_too_few_points_have_no_change() -> None:
     assert compare_ends(series(list(range(FEWEST_OF_RUN)))) is not None
 
 
-def test_a_step_with_nothing_before_it_has_no_windows() -> None:
+def test_a_step_with_nothing_before_it_has_no_windows():
     values = noise(30, 0.0, seed=5)
 
     assert find_change(series(values), at=20, width=5) is None
@@ -176,7 +176,7 @@ def test_a_step_with_nothing_before_it_has_no_windows() -> None:
     assert (at.step, at.before.num, at.after.num) == (40, 3, 27)
 
 
-def test_the_size_of_the_values_changes_nothing_else() -> None:
+def test_the_size_of_the_values_changes_nothing_else():
     for size in [1e-200, 1e-9, 1e150, 1e300]:
         values = noise(40, 0.3, seed=6)
         values[25:] += 3.0
@@ -196,7 +196,7 @@ def test_the_size_of_the_values_changes_nothing_else() -> None:
         assert change.effect == pytest.approx(plain.effect), size
 
 
-def test_one_huge_value_raises_no_error() -> None:
+def test_one_huge_value_raises_no_error():
     huge = series([1.0] * 20 + [1e300] + [1.0] * 9)
 
     change = find_change(huge, at=210, width=5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
@@ -26,7 +26,7 @@ def make_audited(team: Team) -> Run:
     return run
 
 
-def test_from_a_row_to_completions_of_both_sides(page: Page, team: Team) -> None:
+def test_from_a_row_to_completions_of_both_sides(page, team):
     run = make_audited(team)
     page.goto(f"/alpha/runs/{run.pk}/")
     page.get_by_role("navigation", name="Run").get_by_role(
@@ -47,7 +47,7 @@ def test_from_a_row_to_completions_of_both_sides(page: Page, team: Team) -> None
     expect(page.locator("#length-change")).to_be_visible()
 
 
-def test_a_point_opens_the_groups_of_its_step(page: Page, team: Team) -> None:
+def test_a_point_opens_the_groups_of_its_step(page, team):
     run = make_audited(team)
     page.goto(f"/alpha/runs/{run.pk}/health/#length")
     point = page.locator("[data-figure=length] .points path").nth(4)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import explain, find_jump, locate_jump
@@ -73,13 +72,11 @@ def make_jumping(team: Team, **fields: Any) -> Run:
         ([0.1] * 40 + [1e300] * 40, JUMP),
     ],
 )
-def test_a_jump_is_steeper_than_a_trend_and_larger_than_noise(
-    values: list[float], step: int | None
-) -> None:
+def test_a_jump_is_steeper_than_a_trend_and_larger_than_noise(values, step):
     assert find_jump(series(values)) == step
 
 
-def test_a_jump_of_a_long_run_is_found_to_the_step(team: Team) -> None:
+def test_a_jump_of_a_long_run_is_found_to_the_step(team):
     run = make_run(team, num_steps=6_000, metric_names=["reward/mean"])
     run.last_step = 6_000
     Step.objects.bulk_create(
@@ -97,7 +94,7 @@ def test_a_jump_of_a_long_run_is_found_to_the_step(team: Team) -> None:
     assert locate_jump(run, Curve()) == 2_345
 
 
-def test_the_parts_of_the_rules_add_up_to_the_reward(team: Team) -> None:
+def test_the_parts_of_the_rules_add_up_to_the_reward(team):
     found = explain(make_jumping(team), JUMP)
 
     assert found
@@ -118,7 +115,7 @@ def test_the_parts_of_the_rules_add_up_to_the_reward(team: Team) -> None:
     assert found.rest is None
 
 
-def test_only_what_leaves_its_trend_jumps(team: Team) -> None:
+def test_only_what_leaves_its_trend_jumps(team):
     found = explain(make_jumping(team), JUMP)
 
     assert found
@@ -127,7 +124,7 @@ def test_only_what_leaves_its_trend_jumps(team: Team) -> None:
     assert (entropy.is_clear, entropy.is_jump) == (True, False)
 
 
-def test_a_metric_of_every_tenth_step_is_judged_by_its_own_values(team: Team) -> None:
+def test_a_metric_of_every_tenth_step_is_judged_by_its_own_values(team):
     run = make_run(team, num_steps=600)
     at = 301
     reward = [float(step >= at) + NOISE[step % 200] for step in range(1, 601)]
@@ -140,7 +137,7 @@ def test_a_metric_of_every_tenth_step_is_judged_by_its_own_values(team: Team) ->
     assert [one.metric for one in found.metrics if one.is_clear] == ["kl/mean"]
 
 
-def test_a_step_without_a_jump_is_unclear(team: Team) -> None:
+def test_a_step_without_a_jump_is_unclear(team):
     found = explain(make_jumping(team), 20)
 
     assert found
@@ -149,18 +146,18 @@ def test_a_step_without_a_jump_is_unclear(team: Team) -> None:
 
 
 @pytest.mark.parametrize("step", [2, 80, 500])
-def test_there_is_nothing_to_compare_at_an_end(team: Team, step: int) -> None:
+def test_there_is_nothing_to_compare_at_an_end(team, step):
     assert explain(make_jumping(team), step) is None
 
 
-def test_a_run_without_rewards_is_not_explained(team: Team) -> None:
+def test_a_run_without_rewards_is_not_explained(team):
     run = make_run(team)
     assert explain(run, 5) is None
     make_steps(run, {"loss": [0.1] * 40})
     assert explain(run, 20) is None
 
 
-def test_parts_of_a_product_are_unknown(team: Team) -> None:
+def test_parts_of_a_product_are_unknown(team):
     recipe = {"rules": RULES, "combine": "product"}
     config = make_config(reward={"recipe": recipe})
 
@@ -172,7 +169,7 @@ def test_parts_of_a_product_are_unknown(team: Team) -> None:
     assert found.rest is None
 
 
-def test_a_phase_is_named_with_the_settings_that_it_changes(team: Team) -> None:
+def test_a_phase_is_named_with_the_settings_that_it_changes(team):
     rules = [{**RULES[0]}, {**RULES[1], "weight": 0.5}]
     changes = {"rollout": {"temperature": 0.6}, "reward": {"recipe": {"rules": rules}}}
     config = make_config(
@@ -197,9 +194,7 @@ def test_a_phase_is_named_with_the_settings_that_it_changes(team: Team) -> None:
     assert early.moments == []
 
 
-def test_the_overview_lists_what_each_phase_changes(
-    alice_client: Client, team: Team
-) -> None:
+def test_the_overview_lists_what_each_phase_changes(alice_client, team):
     phases = [
         {"name": "explore", "num_steps": 50},
         {"name": "sharpen", "num_steps": 50, "changes": {"loss": {"kl_coef": 0.05}}},
@@ -212,7 +207,7 @@ def test_the_overview_lists_what_each_phase_changes(
     assert re.findall("data-setting-changed>([^<]*)<", page) == ["KL weight 0 → 0.05"]
 
 
-def test_a_scheduled_weight_is_named(team: Team) -> None:
+def test_a_scheduled_weight_is_named(team):
     schedule = {"points": [{"step": 50, "weight": 1.0}]}
     rules = [RULES[0], {**RULES[1], "schedule": schedule}]
 
@@ -225,7 +220,7 @@ def test_a_scheduled_weight_is_named(team: Team) -> None:
     assert 0.2 <= float(old) < float(new) <= 1.0
 
 
-def test_changed_settings_and_attempts_are_named_in_order(team: Team) -> None:
+def test_changed_settings_and_attempts_are_named_in_order(team):
     run = make_jumping(team)
     for applied, every in ((39, 5), (60, 7), (None, 9)):
         SettingChange.objects.create(
@@ -247,7 +242,7 @@ def test_changed_settings_and_attempts_are_named_in_order(team: Team) -> None:
     assert found.moments[1].settings == [("Evaluate every", "20", "5")]
 
 
-def test_the_evaluations_on_both_sides_are_compared(team: Team) -> None:
+def test_the_evaluations_on_both_sides_are_compared(team):
     run = make_jumping(team)
     for step, mean in ((20, 0.2), (40, 0.3), (60, 0.9), (80, 1.0)):
         for name, off in (("other", 5.0), ("heldout", 0.0)):
@@ -271,8 +266,8 @@ def test_the_evaluations_on_both_sides_are_compared(team: Team) -> None:
 
 
 def test_pages_show_the_jump_and_lead_to_both_sides(
-    alice_client: Client, team: Team, django_assert_max_num_queries: Any
-) -> None:
+    alice_client, team, django_assert_max_num_queries
+):
     run = make_jumping(team)
     for step in (40, 42):
         make_group(run, step)
@@ -304,7 +299,7 @@ def test_pages_show_the_jump_and_lead_to_both_sides(
     assert alice_client.get(f"{address}samples/").text.count("data-around") == 0
 
 
-def test_an_even_run_has_no_jump(alice_client: Client, team: Team) -> None:
+def test_an_even_run_has_no_jump(alice_client, team):
     run = make_run(team)
     make_steps(run, {"reward/mean": [0.3 + 0.005 * i + NOISE[i] for i in range(80)]})
     address = f"/alpha/runs/{run.pk}/"
@@ -320,9 +315,7 @@ def test_an_even_run_has_no_jump(alice_client: Client, team: Team) -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0])
-def test_a_run_of_another_trainer_is_explained_by_what_it_reported(
-    team: Team, weight: float
-) -> None:
+def test_a_run_of_another_trainer_is_explained_by_what_it_reported(team, weight):
     run = make_run(
         team,
         num_steps=600,

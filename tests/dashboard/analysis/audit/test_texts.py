@@ -17,25 +17,25 @@ def pieces(*texts: str) -> list[Text]:
     return [vocabulary.read(text) for text in texts]
 
 
-def test_texts_are_split_into_words_numbers_marks_and_chinese_characters() -> None:
+def test_texts_are_split_into_words_numbers_marks_and_chinese_characters():
     assert split("So  IT is\n4.") == ["so", "it", "is", "4", "."]
     assert split("12+3=15") == ["12", "+", "3", "=", "15"]
     assert split("答案是 4 Ünder") == ["答", "案", "是", "4", "ünder"]
 
 
-def test_repetition_counts_repeated_phrases() -> None:
+def test_repetition_counts_repeated_phrases():
     # a b c d, b c d a, c d a b, d a b c, a b c d: 4 distinct of 5
     texts = pieces("a b c d a b c d", "a b c d e")
 
     assert repetition(texts) == pytest.approx((0.2 + 0.0) / 2)
 
 
-def test_text_without_spaces_repeats_as_text_with_spaces_does() -> None:
+def test_text_without_spaces_repeats_as_text_with_spaces_does():
     assert repetition(pieces("1+2=3," * 9)) == repetition(pieces("1 + 2 = 3 , " * 9))
     assert repetition(pieces("1+2=3," * 9)) > 0.8
 
 
-def test_short_texts_have_no_phrases() -> None:
+def test_short_texts_have_no_phrases():
     assert math.isnan(repetition(pieces("a b c", "")))
 
 
@@ -58,7 +58,7 @@ def find(study: Study, name: str) -> Feature:
     return next(each for each in study.features() if each.name == name)
 
 
-def test_a_mark_that_the_reward_counts_and_that_runs_away_is_found() -> None:
+def test_a_mark_that_the_reward_counts_and_that_runs_away_is_found():
     feature = find(studied(paid="marks"), "=")
 
     assert feature.correlation == pytest.approx(1)
@@ -66,7 +66,7 @@ def test_a_mark_that_the_reward_counts_and_that_runs_away_is_found() -> None:
     assert feature.is_gamed
 
 
-def test_a_mark_that_runs_away_without_pay_is_not() -> None:
+def test_a_mark_that_runs_away_without_pay_is_not():
     study = studied(paid="chance")
 
     feature = find(study, "=")
@@ -76,7 +76,7 @@ def test_a_mark_that_runs_away_without_pay_is_not() -> None:
     assert not any(each.is_gamed for each in study.features())
 
 
-def test_the_reward_is_compared_with_a_feature_within_groups() -> None:
+def test_the_reward_is_compared_with_a_feature_within_groups():
     # Between the groups the longer one has less reward, within each one more.
     study = Study()
     for step in range(1, 25):
@@ -93,7 +93,7 @@ def test_the_reward_is_compared_with_a_feature_within_groups() -> None:
     assert found.low == pytest.approx(np.tanh(z))
 
 
-def test_equal_and_huge_rewards_follow_as_they_should() -> None:
+def test_equal_and_huge_rewards_follow_as_they_should():
     # The mean of three 0.1 differs from 0.1 in the last digit, which is no variation.
     assert np.mean([0.1] * 3) != 0.1
     tied, huge = Study(), Study()

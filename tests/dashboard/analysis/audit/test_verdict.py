@@ -80,15 +80,13 @@ def verdict(
         (HEALTHY[:23], FALLING[:23], 0.0, ("unknown", "few")),
     ],
 )
-def test_correctness_beside_the_reward_decides(
-    reward: list[float], correct: list[float], weight: float, expected: tuple[str, str]
-) -> None:
+def test_correctness_beside_the_reward_decides(reward, correct, weight, expected):
     found = verdict(reward, witness(correct, weight=weight))
 
     assert (found.answer, found.why) == expected
 
 
-def test_a_fall_is_compared_with_the_quarter_from_which_it_fell() -> None:
+def test_a_fall_is_compared_with_the_quarter_from_which_it_fell():
     found = verdict(HEALTHY, witness(TURNING))
 
     assert found.change is not None
@@ -96,7 +94,7 @@ def test_a_fall_is_compared_with_the_quarter_from_which_it_fell() -> None:
     assert found.change.before.first == found.reward.before.first > 1
 
 
-def test_without_a_rule_a_paid_feature_of_the_text_decides() -> None:
+def test_without_a_rule_a_paid_feature_of_the_text_decides():
     blind = verdict(HEALTHY)
     paid = verdict(HEALTHY, features=[paid_length()])
 
@@ -105,7 +103,7 @@ def test_without_a_rule_a_paid_feature_of_the_text_decides() -> None:
     assert paid.feature is not None
 
 
-def test_a_paid_feature_outweighs_the_rise_of_a_users_own_rule_only() -> None:
+def test_a_paid_feature_outweighs_the_rise_of_a_users_own_rule_only():
     own = witness(HEALTHY, weight=1, trust="named")
     sure = witness(HEALTHY, weight=1, trust="sure")
 
@@ -115,7 +113,7 @@ def test_a_paid_feature_outweighs_the_rise_of_a_users_own_rule_only() -> None:
 
 
 @pytest.mark.django_db
-def test_a_rule_of_weight_0_is_read_beside_the_training_reward(team: Team) -> None:
+def test_a_rule_of_weight_0_is_read_beside_the_training_reward(team):
     run = rewarded(
         team, [("signs", "python_function", 1.0), ("equation", "countdown", 0.0)]
     )
@@ -144,9 +142,7 @@ def test_a_rule_of_weight_0_is_read_beside_the_training_reward(team: Team) -> No
         ("correct_format", "format_tags", "no_rule"),
     ],
 )
-def test_a_users_own_rule_measures_correctness_if_it_is_named_so(
-    team: Team, name: str, kind: str, why: str
-) -> None:
+def test_a_users_own_rule_measures_correctness_if_it_is_named_so(team, name, kind, why):
     run = rewarded(team, [("signs", "python_function", 1.0), (name, kind, 0.0)])
     metrics = {"reward/mean": list(HEALTHY), f"reward/{name}/mean": list(FALLING)}
     make_steps(run, metrics)
@@ -158,9 +154,7 @@ def test_a_users_own_rule_measures_correctness_if_it_is_named_so(
 @pytest.mark.parametrize(
     ("scores", "why"), [((0.6, 0.3), "falls"), ((0.3, 0.6), "no_rule")]
 )
-def test_a_held_out_set_shows_overfitting_and_clears_nothing(
-    team: Team, scores: tuple[float, float], why: str
-) -> None:
+def test_a_held_out_set_shows_overfitting_and_clears_nothing(team, scores, why):
     run = rewarded(team, [("signs", "python_function", 1.0)])
     make_steps(run, {"reward/mean": list(HEALTHY)})
     for step, mean in zip((0, NUM), scores, strict=True):

@@ -64,7 +64,7 @@ def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def first(shared_team: Team) -> Run:
+def first(shared_team) -> Run:
     run = make_run(
         shared_team,
         "first",
@@ -75,7 +75,7 @@ def first(shared_team: Team) -> Run:
 
 
 @pytest.fixture(scope="module")
-def second(shared_team: Team) -> Run:
+def second(shared_team) -> Run:
     run = make_run(
         shared_team,
         "second",
@@ -85,9 +85,7 @@ def second(shared_team: Team) -> Run:
     return run
 
 
-def test_the_page_offers_runs_but_no_other_teams(
-    alice_client: Client, charlie: object, first: Run, second: Run
-) -> None:
+def test_the_page_offers_runs_but_no_other_teams(alice_client, charlie, first, second):
     make_run(Team.objects.get(slug="other"), "stranger")
     html = get(alice_client)
 
@@ -100,9 +98,7 @@ def test_the_page_offers_runs_but_no_other_teams(
     assert "thirteenth" not in html
 
 
-def test_each_run_is_drawn_at_its_own_steps(
-    alice_client: Client, first: Run, second: Run, team: Team
-) -> None:
+def test_each_run_is_drawn_at_its_own_steps(alice_client, first, second, team):
     both = f"?runs={first.pk},{second.pk}"
     drawn = lines(get(alice_client, f"{both}&smooth=0"))
 
@@ -124,9 +120,7 @@ def test_each_run_is_drawn_at_its_own_steps(
     assert drawn["first"]["line"]["color"] != drawn["second"]["line"]["color"]
 
 
-def test_the_metric_in_the_address_is_drawn(
-    alice_client: Client, first: Run, second: Run
-) -> None:
+def test_the_metric_in_the_address_is_drawn(alice_client, first, second):
     both = f"?runs={first.pk},{second.pk}"
     html = get(alice_client, f"{both}&metric=loss&smooth=0")
     absent = lines(get(alice_client, f"{both}&metric=kl/mean"))
@@ -140,9 +134,7 @@ def test_the_metric_in_the_address_is_drawn(
     assert '<option value="reward/mean" selected>' in of_none
 
 
-def test_completions_sampled_follow_from_the_configuration(
-    alice_client: Client, team: Team
-) -> None:
+def test_completions_sampled_follow_from_the_configuration(alice_client, team):
     rollout = {"prompts_per_step": 3, "group_size": 5}
     run = make_run(team, config=make_config(rollout=rollout))
     make_steps(run, {"reward/mean": [0.1, 0.2]})
@@ -152,9 +144,7 @@ def test_completions_sampled_follow_from_the_configuration(
     assert lines(html)[run.name]["x"] == [15, 30]
 
 
-def test_held_out_scores_are_drawn_and_superseded_ones_are_not(
-    alice_client: Client, first: Run
-) -> None:
+def test_held_out_scores_are_drawn_and_superseded_ones_are_not(alice_client, first):
     make_evaluation(first, 0, 0.1)
     make_evaluation(first, 20, 0.4, superseded_by=2)
     make_evaluation(first, 20, 0.3)
@@ -167,8 +157,8 @@ def test_held_out_scores_are_drawn_and_superseded_ones_are_not(
 
 
 def test_smoothing_leaves_the_measured_line_behind_the_smoothed_one(
-    alice_client: Client, first: Run
-) -> None:
+    alice_client, first
+):
     raw, smoothed = figure(get(alice_client, f"?runs={first.pk}&smooth=0.5"))["data"]
 
     assert raw["y"] == [0.0, 1.0, 0.5]
@@ -179,9 +169,7 @@ def test_smoothing_leaves_the_measured_line_behind_the_smoothed_one(
     assert ("%{text" in own, "%{y" in drawn) == (True, True)
 
 
-def test_deltas_are_to_the_first_run(
-    alice_client: Client, first: Run, second: Run
-) -> None:
+def test_deltas_are_to_the_first_run(alice_client, first, second):
     make_evaluation(first, 20, 0.4)
     make_evaluation(second, 10, 0.9)
     make_evaluation(second, 20, 0.5)
@@ -198,7 +186,7 @@ def test_deltas_are_to_the_first_run(
     ]
 
 
-def test_at_most_ten_runs_are_compared(alice_client: Client, team: Team) -> None:
+def test_at_most_ten_runs_are_compared(alice_client, team):
     runs = [make_run(team, f"run-{i}") for i in range(12)]
 
     page = get_page(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
@@ -208,7 +196,7 @@ def test_at_most_ten_runs_are_compared(alice_client: Client, team: Team) -> None
     assert len(lines(page.text)) == 10
 
 
-def test_the_figure_is_served_alone(alice_client: Client, first: Run) -> None:
+def test_the_figure_is_served_alone(alice_client, first):
     url = reverse("compare_figure", args=["alpha"])
 
     response = alice_client.get(url, {"runs": str(first.pk), "smooth": "0"})
@@ -217,9 +205,7 @@ def test_the_figure_is_served_alone(alice_client: Client, first: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["compare", "compare_figure"])
-def test_another_teams_run_is_404(
-    alice_client: Client, charlie_client: Client, first: Run, name: str
-) -> None:
+def test_another_teams_run_is_404(alice_client, charlie_client, first, name):
     foreign = make_run(Team.objects.get(slug="other"), "stranger")
 
     for slug, ids in [("alpha", f"{first.pk},{foreign.pk}"), ("other", "1")]:
@@ -229,9 +215,7 @@ def test_another_teams_run_is_404(
     assert charlie_client.get(own).status_code == 404
 
 
-def test_invalid_parameters_never_break_the_page(
-    alice_client: Client, first: Run
-) -> None:
+def test_invalid_parameters_never_break_the_page(alice_client, first):
     url = reverse("compare", args=["alpha"])
 
     for ids in ("x", "1.5", "-1", "٣", "9" * 30, "0"):
@@ -242,8 +226,8 @@ def test_invalid_parameters_never_break_the_page(
 
 
 def test_the_same_prompt_is_found_at_the_nearest_step_of_each_run(
-    alice_client: Client, first: Run, second: Run, team: Team
-) -> None:
+    alice_client, first, second, team
+):
     second.dataset_version = first.dataset_version
     second.save()
     other_data = make_run(team, "other-data")
@@ -262,9 +246,7 @@ def test_the_same_prompt_is_found_at_the_nearest_step_of_each_run(
     assert html.count("/groups/") == 2  # number 7 is another prompt there
 
 
-def test_ten_runs_cost_few_queries(
-    alice_client: Client, team: Team, django_assert_max_num_queries: Any
-) -> None:
+def test_ten_runs_cost_few_queries(alice_client, team, django_assert_max_num_queries):
     runs = [make_run(team, f"run-{i}") for i in range(10)]
     for run in runs:
         make_steps(run, {"reward/mean": [0.1, 0.2]})
@@ -274,7 +256,7 @@ def test_ten_runs_cost_few_queries(
         get(alice_client, "?runs=" + ",".join(str(r.pk) for r in runs))
 
 
-def test_no_name_is_markup_in_a_chart(alice_client: Client, team: Team) -> None:
+def test_no_name_is_markup_in_a_chart(alice_client, team):
     link = "<a href='https://evil.example'>click</a>"
     run = make_run(team, link)
     query = urlencode({"runs": run.pk, "metric": link})
@@ -296,9 +278,7 @@ def make_sweep(team: Team, number: int) -> list[Run]:
     return runs
 
 
-def test_a_groups_runs_are_compared_by_its_address(
-    alice_client: Client, team: Team, first: Run
-) -> None:
+def test_a_groups_runs_are_compared_by_its_address(alice_client, team, first):
     runs = make_sweep(team, 3)
 
     page = get_page(alice_client, f"?sweep={runs[0].sweep_id}")
@@ -308,7 +288,7 @@ def test_a_groups_runs_are_compared_by_its_address(
     assert "data-choices" not in page.text
 
 
-def test_runs_of_a_large_group_are_chosen(alice_client: Client, team: Team) -> None:
+def test_runs_of_a_large_group_are_chosen(alice_client, team):
     runs = make_sweep(team, 12)
     group = runs[0].sweep_id
 
@@ -329,9 +309,7 @@ def test_runs_of_a_large_group_are_chosen(alice_client: Client, team: Team) -> N
     assert f'name="sweep" value="{group}"' in chosen
 
 
-def test_another_teams_sweep_is_not_found(
-    charlie_client: Client, alice_client: Client, team: Team
-) -> None:
+def test_another_teams_sweep_is_not_found(charlie_client, alice_client, team):
     (run,) = make_sweep(team, 1)
     other = reverse("compare", args=["other"])
     own = reverse("compare", args=["alpha"])
@@ -341,7 +319,7 @@ def test_another_teams_sweep_is_not_found(
         assert alice_client.get(f"{own}?sweep={wrong}").status_code == 404
 
 
-def test_five_runs_lead_to_their_settings(alice_client: Client, team: Team) -> None:
+def test_five_runs_lead_to_their_settings(alice_client, team):
     runs = [make_run(team, f"run-{i}") for i in range(5)]
     ids = ",".join(str(run.pk) for run in runs)
 
@@ -353,8 +331,8 @@ def test_five_runs_lead_to_their_settings(alice_client: Client, team: Team) -> N
 
 
 def test_six_metrics_are_drawn_and_the_address_chooses_others(
-    alice_client: Client, first: Run, second: Run
-) -> None:
+    alice_client, first, second
+):
     ids = f"{first.pk},{second.pk}"
     url = reverse("compare_charts", args=["alpha"])
 
@@ -376,9 +354,7 @@ def test_six_metrics_are_drawn_and_the_address_chooses_others(
     assert page.context["pins"] == ["loss"]
 
 
-def test_a_live_comparison_is_current(
-    alice_client: Client, first: Run, second: Run
-) -> None:
+def test_a_live_comparison_is_current(alice_client, first, second):
     url, query = reverse("compare_charts", args=["alpha"]), {"runs": f"{first.pk}"}
     assert not alice_client.get(url, query).json()["is_live"]
 
@@ -387,9 +363,7 @@ def test_a_live_comparison_is_current(
     assert alice_client.get(url, query).json()["is_live"]
 
 
-def test_a_single_run_is_offered_the_newest_of_its_dataset(
-    alice_client: Client, first: Run
-) -> None:
+def test_a_single_run_is_offered_the_newest_of_its_dataset(alice_client, first):
     make_run(first.team, "elsewhere")
     alike = [
         make_run(first.team, f"alike-{i}", dataset_version=first.dataset_version)
@@ -402,9 +376,7 @@ def test_a_single_run_is_offered_the_newest_of_its_dataset(
     assert offered == alike[:0:-1]
 
 
-def test_a_prompt_that_runs_share_is_open(
-    alice_client: Client, first: Run, second: Run
-) -> None:
+def test_a_prompt_that_runs_share_is_open(alice_client, first, second):
     second.dataset_version = first.dataset_version
     second.save()
     for prompt in (3, 4):

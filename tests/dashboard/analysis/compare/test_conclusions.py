@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.compare.seeds import arrange
 from dashboard.analysis.compare.verdicts import Conclusion, conclude
 from dashboard.runs.models import Evaluation, Run
@@ -55,11 +54,11 @@ def conclusion(*runs: Run, by: str = "none") -> Conclusion:
 
 
 @pytest.fixture(scope="module")
-def base(shared_team: Team) -> Run:
+def base(shared_team) -> Run:
     return make_run(shared_team, "base")
 
 
-def test_held_out_rewards_decide_at_the_last_step_that_all_have(base: Run) -> None:
+def test_held_out_rewards_decide_at_the_last_step_that_all_have(base):
     other = like(base, "other")
     for step, mean in ((0, 0.1), (10, 0.6), (20, 0.9)):
         evaluate(base, step, mean)
@@ -78,7 +77,7 @@ def test_held_out_rewards_decide_at_the_last_step_that_all_have(base: Run) -> No
     assert "0.05" in found.text
 
 
-def test_without_held_out_prompts_the_reward_decides(base: Run) -> None:
+def test_without_held_out_prompts_the_reward_decides(base):
     other = like(base, "other")
     noise = np.random.default_rng(1).normal(0, 0.02, (2, 200))
     make_steps(base, {"reward/mean": (0.5 + noise[0]).tolist()})
@@ -96,7 +95,7 @@ def test_without_held_out_prompts_the_reward_decides(base: Run) -> None:
     assert (high - low) / 2 >= half * (1 - 1e-9)
 
 
-def test_seeds_are_compared_by_welchs_interval(team: Team) -> None:
+def test_seeds_are_compared_by_welchs_interval(team):
     base = make_seeds(team, "base", 3, level=0.5, num_steps=60)
     other = make_seeds(
         team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss={"kl_coef": 0.04}
@@ -115,9 +114,7 @@ def test_seeds_are_compared_by_welchs_interval(team: Team) -> None:
     assert found.interval == pytest.approx((low, high), rel=1e-4)
 
 
-def test_the_best_of_several_is_compared_with_the_baseline(
-    base: Run,
-) -> None:
+def test_the_best_of_several_is_compared_with_the_baseline(base):
     runs = [base, like(base, "low"), like(base, "top")]
     for run, mean in zip(runs, (0.4, 0.3, 0.7), strict=True):
         evaluate(run, 5, mean)
@@ -133,7 +130,7 @@ def test_the_best_of_several_is_compared_with_the_baseline(
     assert first.difference == pytest.approx(-0.3)  # of the next one
 
 
-def test_scores_of_other_rewards_have_no_winner(base: Run) -> None:
+def test_scores_of_other_rewards_have_no_winner(base):
     rules = [{**RULES[0], "weight": 2.0}, {**RULES[1], "kind": "tag_count"}]
     version = make_recipe(base.team, "other", rules)
     config = make_config(rules=rules)
@@ -152,7 +149,7 @@ def test_scores_of_other_rewards_have_no_winner(base: Run) -> None:
     assert conclusion(base, alike).kind == "one"
 
 
-def test_a_run_that_shares_no_steps_is_left_out(base: Run) -> None:
+def test_a_run_that_shares_no_steps_is_left_out(base):
     other = like(base, "other")
     point = {"fork_step": 116, "fork_checkpoint": "c", "fork_sha256": "0" * 64}
     fork = like(base, "fork", forked_from=base, **point)
@@ -171,7 +168,7 @@ def test_a_run_that_shares_no_steps_is_left_out(base: Run) -> None:
     assert "base" in left_out
 
 
-def test_runs_that_share_no_steps_conclude_nothing(base: Run) -> None:
+def test_runs_that_share_no_steps_conclude_nothing(base):
     other = like(base, "other")
     make_steps(base, {"reward/mean": [0.5] * 20})
     make_steps(other, {"reward/mean": [None] * 20 + [0.9] * 20})
@@ -181,7 +178,7 @@ def test_runs_that_share_no_steps_conclude_nothing(base: Run) -> None:
     assert (found.kind, found.best) == ("none", None)
 
 
-def test_runs_without_rewards_conclude_nothing(base: Run) -> None:
+def test_runs_without_rewards_conclude_nothing(base):
     assert conclusion(base).text == ""
     found = conclusion(base, like(base, "other"))
     assert (found.kind, found.difference) == ("none", None)

@@ -4,10 +4,8 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import (
@@ -23,7 +21,7 @@ def differing(*runs: Run) -> dict[str, list[str | None]]:
 
 
 @pytest.fixture(scope="module")
-def base(shared_team: Team) -> Run:
+def base(shared_team) -> Run:
     return make_run(shared_team, "base")
 
 
@@ -36,11 +34,11 @@ def like(base: Run, name: str = "like", **fields: Any) -> Run:
     return make_run(base.team, name, **given)
 
 
-def test_runs_launched_alike_differ_in_nothing(base: Run) -> None:
+def test_runs_launched_alike_differ_in_nothing(base):
     assert differing(base, like(base)) == {}
 
 
-def test_only_the_settings_that_differ_are_left(base: Run) -> None:
+def test_only_the_settings_that_differ_are_left(base):
     config = make_config(loss={"kl_coef": 0.04}, seed=7)
 
     assert differing(base, like(base, config=config)) == {
@@ -49,7 +47,7 @@ def test_only_the_settings_that_differ_are_left(base: Run) -> None:
     }
 
 
-def test_values_are_written_as_on_the_config_page(base: Run) -> None:
+def test_values_are_written_as_on_the_config_page(base):
     base.config["model"]["gradient_checkpointing"] = False
     base.save()
     config = make_config(
@@ -64,7 +62,7 @@ def test_values_are_written_as_on_the_config_page(base: Run) -> None:
     assert found["model.gradient_checkpointing"] == ["no", "yes"]
 
 
-def test_phases_differ_by_their_steps_and_by_setting(base: Run) -> None:
+def test_phases_differ_by_their_steps_and_by_setting(base):
     def phased(name: str, num_steps: int, rate: float) -> Run:
         rest = {
             "name": "rest",
@@ -87,7 +85,7 @@ def test_phases_differ_by_their_steps_and_by_setting(base: Run) -> None:
     assert [*differing(runs[0], like(base))] == ["phases"]
 
 
-def test_phases_of_one_name_are_compared_one_by_one(base: Run) -> None:
+def test_phases_of_one_name_are_compared_one_by_one(base):
     def phased(name: str, *weights: float) -> Run:
         phases = [
             {"name": "a", "num_steps": 50, "changes": {"loss": {"kl_coef": weight}}}
@@ -103,14 +101,14 @@ def test_phases_of_one_name_are_compared_one_by_one(base: Run) -> None:
     }
 
 
-def test_a_default_left_out_equals_the_default_written(base: Run) -> None:
+def test_a_default_left_out_equals_the_default_written(base):
     config = make_config()
     del config["optim"]
 
     assert differing(base, like(base, config=config)) == {}
 
 
-def test_dataset_versions_differ(base: Run) -> None:
+def test_dataset_versions_differ(base):
     version = make_dataset(base.team)
 
     assert differing(base, like(base, dataset_version=version)) == {
@@ -118,7 +116,7 @@ def test_dataset_versions_differ(base: Run) -> None:
     }
 
 
-def test_recipes_are_compared_rule_by_rule_whatever_their_order(base: Run) -> None:
+def test_recipes_are_compared_rule_by_rule_whatever_their_order(base):
     rules = [
         {**RULES[1], "weight": 0.5},
         RULES[0],
@@ -131,15 +129,13 @@ def test_recipes_are_compared_rule_by_rule_whatever_their_order(base: Run) -> No
     assert not any(key.startswith("rules.answer") for key in found)
 
 
-def test_a_configuration_of_an_older_version_is_still_compared(base: Run) -> None:
+def test_a_configuration_of_an_older_version_is_still_compared(base):
     config = {**make_config(), "gone": {"option": True}}
 
     assert differing(base, like(base, config=config)) == {"gone.option": [None, "yes"]}
 
 
-def test_the_page_shows_differing_settings_and_all_on_demand(
-    alice_client: Client, base: Run
-) -> None:
+def test_the_page_shows_differing_settings_and_all_on_demand(alice_client, base):
     other = like(base, config=make_config(seed=7))
     url = reverse("compare", args=["alpha"]) + f"?runs={base.pk},{other.pk}&by=none"
 
@@ -154,7 +150,7 @@ def test_the_page_shows_differing_settings_and_all_on_demand(
     assert '<td class="is-other"><bdi>7</bdi></td>' in few
 
 
-def test_a_setting_with_markup_stays_text(alice_client: Client, base: Run) -> None:
+def test_a_setting_with_markup_stays_text(alice_client, base):
     config = make_config(
         data={"rows": "r", "system_prompt": "<script>alert(1)</script>"}
     )
@@ -167,9 +163,7 @@ def test_a_setting_with_markup_stays_text(alice_client: Client, base: Run) -> No
     assert "<script>alert" not in html
 
 
-def test_settings_an_imported_run_lacks_are_no_differences(
-    base: Run,
-) -> None:
+def test_settings_an_imported_run_lacks_are_no_differences(base):
     imported = make_run(
         base.team,
         "imported",

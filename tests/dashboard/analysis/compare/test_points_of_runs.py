@@ -8,7 +8,6 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.compare.points import read_drawn, read_means, read_points
 from dashboard.analysis.compare.series import (
     MAX_POINTS,
@@ -24,7 +23,7 @@ from tests.dashboard.completions.factories import START, make_run, make_steps
 
 
 @pytest.fixture
-def run(team: Team) -> Run:
+def run(team) -> Run:
     run = make_run(team)
     curves = {"reward/mean": [0.1, math.nan, None, math.inf, 0.5]}
     make_steps(run, {**curves, "total/tokens": [10, 20, 30, 40, 50]})
@@ -44,7 +43,7 @@ def add_step(run: Run, step: int, value: float, superseded_by: int | None) -> No
 
 
 @pytest.mark.django_db
-def test_only_numbers_of_the_current_history_are_read(run: Run) -> None:
+def test_only_numbers_of_the_current_history_are_read(run):
     add_step(run, 5, 9.0, superseded_by=2)
 
     points = read_points([run], "reward/mean", axis="tokens")[run.pk]
@@ -55,7 +54,7 @@ def test_only_numbers_of_the_current_history_are_read(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_points_rise_by_step_however_they_are_stored(run: Run) -> None:
+def test_points_rise_by_step_however_they_are_stored(run):
     add_step(run, 0, 0.3, superseded_by=None)
 
     points = read_points([run], "reward/mean", axis="step")[run.pk]
@@ -65,7 +64,7 @@ def test_points_rise_by_step_however_they_are_stored(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_runs_are_read_by_their_own_metric_index(team: Team, run: Run) -> None:
+def test_runs_are_read_by_their_own_metric_index(team, run):
     other = make_run(team, "other")
     make_steps(other, {"loss": [7.0], "reward/mean": [0.9]})
     lacking = make_run(team, "lacking")
@@ -77,7 +76,7 @@ def test_runs_are_read_by_their_own_metric_index(team: Team, run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_chosen_steps_of_several_runs_stay_with_their_run(team: Team, run: Run) -> None:
+def test_chosen_steps_of_several_runs_stay_with_their_run(team, run):
     runs = [make_run(team, f"other-{i}") for i in range(3)]
     names = (["loss", "kl"], ["loss", "kl"], ["kl", "loss"])
     for run_, columns, value in zip(runs, names, (10.0, 20.0, 30.0), strict=True):
@@ -93,7 +92,7 @@ def test_chosen_steps_of_several_runs_stay_with_their_run(team: Team, run: Run) 
 
 
 @pytest.mark.django_db
-def test_held_out_scores_lie_between_the_steps_around_them(run: Run) -> None:
+def test_held_out_scores_lie_between_the_steps_around_them(run):
     for step in (0, 2):
         Evaluation.objects.create(
             run=run,
@@ -114,7 +113,7 @@ def test_held_out_scores_lie_between_the_steps_around_them(run: Run) -> None:
     assert time.at.tolist() == pytest.approx([0, 10 / 60])
 
 
-def test_a_thousand_points_are_drawn_without_losing_spikes() -> None:
+def test_a_thousand_points_are_drawn_without_losing_spikes():
     values = np.sin(np.arange(100_003) / 500)
     values[[7, 55_555, 100_001]] = [9, -9, 8]
     values[1_000:1_100] = np.nan
@@ -126,19 +125,19 @@ def test_a_thousand_points_are_drawn_without_losing_spikes() -> None:
     assert (np.diff(drawn) > 0).all()
 
 
-def test_few_points_are_all_drawn() -> None:
+def test_few_points_are_all_drawn():
     assert thin(np.zeros(1_000), np.zeros(1_000)).tolist() == list(range(1_000))
 
 
 @pytest.mark.parametrize("weight", [0.01, 0.6, 0.99])
-def test_smoothing_all_points_is_smoothing_them_one_by_one(weight: float) -> None:
+def test_smoothing_all_points_is_smoothing_them_one_by_one(weight):
     values = np.random.default_rng(3).normal(size=3_001)
 
     assert smooth_all(values, weight) == pytest.approx(smooth(values.tolist(), weight))
 
 
 @pytest.mark.django_db
-def test_a_window_ends_where_the_first_run_ends(team: Team) -> None:
+def test_a_window_ends_where_the_first_run_ends(team):
     runs = []
     for name, num in (("long", 50), ("short", 30), ("queued", 0)):
         run = make_run(team, name)
@@ -160,7 +159,7 @@ def test_a_window_ends_where_the_first_run_ends(team: Team) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("axis", ["step", "time", "tokens"])
-def test_points_equal_the_stored_values(team: Team, axis: str) -> None:
+def test_points_equal_the_stored_values(team, axis):
     first, other = make_run(team), make_run(team, "other")
     values = np.random.default_rng(4).normal(size=300)
     tokens = np.arange(300) * 7.0
@@ -181,7 +180,7 @@ def test_points_equal_the_stored_values(team: Team, axis: str) -> None:
 
 
 @pytest.fixture
-def long_runs(team: Team) -> list[Run]:
+def long_runs(team) -> list[Run]:
     """3,000 steps with a spike, a metric of every hundredth step, and rollups."""
     runs = []
     for name in ("one", "two"):
@@ -203,9 +202,7 @@ def long_runs(team: Team) -> list[Run]:
 @pytest.mark.parametrize(
     "axis", [pytest.param("step", marks=pytest.mark.slow), "tokens"]
 )
-def test_a_long_runs_points_are_read_thinned_without_losing_spikes(
-    long_runs: list[Run], axis: str
-) -> None:
+def test_a_long_runs_points_are_read_thinned_without_losing_spikes(long_runs, axis):
     found = read_drawn(long_runs, ["reward/mean"], axis=axis, most=300)["reward/mean"]
 
     for run, spike in zip(long_runs, (1_235, 2_346), strict=True):
@@ -221,7 +218,7 @@ def test_a_long_runs_points_are_read_thinned_without_losing_spikes(
 
 
 @pytest.mark.django_db
-def test_aligned_runs_are_read_at_the_same_steps(long_runs: list[Run]) -> None:
+def test_aligned_runs_are_read_at_the_same_steps(long_runs):
     found = read_drawn(
         long_runs, ["reward/mean"], axis="step", most=300, is_aligned=True
     )["reward/mean"]
@@ -232,14 +229,14 @@ def test_aligned_runs_are_read_at_the_same_steps(long_runs: list[Run]) -> None:
 
 
 @pytest.mark.django_db
-def test_a_metric_of_few_steps_is_read_whole(long_runs: list[Run]) -> None:
+def test_a_metric_of_few_steps_is_read_whole(long_runs):
     found = read_drawn(long_runs, ["rare"], axis="step", most=300)["rare"]
 
     assert found[long_runs[0].pk].values.tolist() == [100.0 * i for i in range(30)]
 
 
 @pytest.mark.django_db
-def test_means_are_of_every_step(long_runs: list[Run]) -> None:
+def test_means_are_of_every_step(long_runs):
     points = read_drawn(long_runs, ["reward/mean"], axis="step", most=300)
 
     means = read_means(long_runs, "reward/mean", points["reward/mean"], 1_001, 1_300)
@@ -250,7 +247,7 @@ def test_means_are_of_every_step(long_runs: list[Run]) -> None:
 
 
 @pytest.mark.django_db
-def test_means_of_ended_runs_hold_until_their_next_event(long_runs: list[Run]) -> None:
+def test_means_of_ended_runs_hold_until_their_next_event(long_runs):
     points = read_drawn(long_runs, ["reward/mean"], axis="step", most=300)
 
     def mean() -> float:

@@ -24,12 +24,12 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(scope="module")
-def ours(shared_team: Team) -> Run:
+def ours(shared_team) -> Run:
     return make_run(shared_team, "ours")
 
 
 @pytest.fixture(scope="module")
-def theirs(shared_team: Team, ours: Run) -> Run:
+def theirs(shared_team, ours) -> Run:
     return make_run(shared_team, "theirs", dataset_version=ours.dataset_version)
 
 
@@ -45,7 +45,7 @@ def get(client: Client, *runs: Run, **query: object) -> str:
     return re.sub(r"\s+", " ", get_page(client, *runs, **query).text)
 
 
-def test_two_runs_are_compared_at_a_common_step_or_the_two_nearest() -> None:
+def test_two_runs_are_compared_at_a_common_step_or_the_two_nearest():
     for ours, theirs, near, expected in [
         ([1, 4, 9], [4, 9, 12], None, (9, 9)),
         ([1, 4, 9], [4, 9, 12], 5, (4, 4)),
@@ -57,9 +57,7 @@ def test_two_runs_are_compared_at_a_common_step_or_the_two_nearest() -> None:
         assert met == expected, (ours, theirs, near)
 
 
-def test_completions_are_aligned_by_their_rank(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_completions_are_aligned_by_their_rank(alice_client, ours, theirs):
     make_group(ours, step=3, prompt_index=7, rewards=(0.0, 1.2, 0.2))
     make_group(theirs, step=3, prompt_index=7, rewards=(0.2, None))
 
@@ -75,9 +73,7 @@ def test_completions_are_aligned_by_their_rank(
     assert 'data-diff-with="text-A-1"' in html
 
 
-def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_the_win_rate_is_of_all_pairs_and_ties_count_half(alice_client, ours, theirs):
     make_group(ours, step=3, prompt_index=7, rewards=(1.2, 0.2))
     make_group(theirs, step=3, prompt_index=7, rewards=(0.2, 0.0, None))
 
@@ -92,9 +88,7 @@ def test_the_win_rate_is_of_all_pairs_and_ties_count_half(
     assert means["format"] == pytest.approx((1, 0.5))
 
 
-def test_nearest_steps_are_not_equal(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_nearest_steps_are_not_equal(alice_client, ours, theirs):
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=5, prompt_index=7)
 
@@ -103,9 +97,7 @@ def test_nearest_steps_are_not_equal(
     assert (common_step.steps, common_step.is_equal) == ((3, 5), False)
 
 
-def test_the_steps_before_and_after_are_those_of_both(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_the_steps_before_and_after_are_those_of_both(alice_client, ours, theirs):
     for step in (1, 2, 3, 4, 5):
         make_group(ours, step=step, prompt_index=7)
         if step != 2:
@@ -117,9 +109,7 @@ def test_the_steps_before_and_after_are_those_of_both(
     assert "Step 4 →<" in html
 
 
-def test_all_prompts_are_listed_and_sorted_by_win_rate(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_all_prompts_are_listed_and_sorted_by_win_rate(alice_client, ours, theirs):
     for prompt, reward in [(1, 0.2), (2, 1.2), (3, 0.0)]:
         make_group(ours, step=prompt, prompt_index=prompt, rewards=(reward,))
         make_group(theirs, step=prompt, prompt_index=prompt, rewards=(0.2,))
@@ -134,9 +124,7 @@ def test_all_prompts_are_listed_and_sorted_by_win_rate(
     assert [prompt_pair.rate for prompt_pair, _ in page.context["rows"]] == [1, 0.5, 0]
 
 
-def test_runs_with_different_rewards_have_no_win_rate(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_runs_with_different_rewards_have_no_win_rate(alice_client, ours, theirs):
     for run in (ours, theirs):
         make_group(run, step=1, prompt_index=1)
     alike = get_page(alice_client, ours, theirs, prompt=1)
@@ -150,9 +138,7 @@ def test_runs_with_different_rewards_have_no_win_rate(
     assert "Not comparable" in page.text
 
 
-def test_prompts_of_other_versions_are_matched_by_their_rows(
-    alice_client: Client, team: Team, ours: Run
-) -> None:
+def test_prompts_of_other_versions_are_matched_by_their_rows(alice_client, team, ours):
     version = make_dataset(team)
     theirs = make_run(team, "theirs", dataset_version=version)
     rows = [(ours.dataset_version, 7, "1 + 1?"), (ours.dataset_version, 8, "gone")]
@@ -179,9 +165,7 @@ def test_prompts_of_other_versions_are_matched_by_their_rows(
     assert "8" in other["reason"]
 
 
-def test_a_prompt_that_one_run_has_not_sampled_has_a_reason(
-    alice_client: Client, ours: Run, theirs: Run
-) -> None:
+def test_a_prompt_that_one_run_has_not_sampled_has_a_reason(alice_client, ours, theirs):
     make_group(ours, step=3, prompt_index=0)
     make_group(theirs, step=3, prompt_index=1)
     make_group(ours, step=3, prompt_index=7)
@@ -193,9 +177,7 @@ def test_a_prompt_that_one_run_has_not_sampled_has_a_reason(
         assert str(prompt) in reason
 
 
-def test_any_two_of_the_compared_runs_are_chosen(
-    alice_client: Client, team: Team, ours: Run, theirs: Run
-) -> None:
+def test_any_two_of_the_compared_runs_are_chosen(alice_client, team, ours, theirs):
     third = make_run(team, "third", dataset_version=ours.dataset_version)
     for run in (ours, theirs, third):
         make_group(run, step=3, prompt_index=7)
@@ -211,8 +193,8 @@ def test_any_two_of_the_compared_runs_are_chosen(
 
 
 def test_the_prompts_sampled_last_are_kept_where_there_are_too_many(
-    ours: Run, theirs: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ours, theirs, monkeypatch
+):
     monkeypatch.setattr("dashboard.analysis.compare.win_rate.MAX_PROMPTS", 2)
     for step, prompt in [(1, 0), (2, 1), (3, 2)]:
         make_group(ours, step=step, prompt_index=prompt)
@@ -225,9 +207,7 @@ def test_the_prompts_sampled_last_are_kept_where_there_are_too_many(
     assert MAX_PROMPTS == 2_000
 
 
-def test_another_teams_runs_are_404(
-    alice_client: Client, charlie: object, ours: Run
-) -> None:
+def test_another_teams_runs_are_404(alice_client, charlie, ours):
     foreign = make_run(Team.objects.get(slug="other"), "stranger")
     url = reverse("compare_prompt", args=["alpha"])
 
@@ -236,7 +216,7 @@ def test_another_teams_runs_are_404(
     assert answer.status_code == 404
 
 
-def test_any_query_is_answered(alice_client: Client, ours: Run, theirs: Run) -> None:
+def test_any_query_is_answered(alice_client, ours, theirs):
     make_group(ours, step=3, prompt_index=7)
     make_group(theirs, step=3, prompt_index=7)
     ids = f"{ours.pk},{theirs.pk}"

@@ -12,7 +12,6 @@ from django.test import Client
 from django.urls import reverse
 from scipy import stats
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.compare.seeds import arrange
 from dashboard.runs.charts.chart import figure_tree
 from dashboard.runs.models import Run
@@ -26,12 +25,12 @@ from tests.dashboard.completions.factories import (
 
 
 @pytest.fixture(scope="module")
-def base(shared_team: Team) -> list[Run]:
+def base(shared_team) -> list[Run]:
     return make_seeds(shared_team, "base", 3, level=0.5, num_steps=60)
 
 
 @pytest.fixture(scope="module")
-def other(shared_team: Team, base: list[Run]) -> list[Run]:
+def other(shared_team, base) -> list[Run]:
     kl = {"kl_coef": 0.04}
     return make_seeds(
         shared_team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss=kl
@@ -71,9 +70,7 @@ def rewards(runs: list[Run]) -> dict[int, list[float]]:
     return found
 
 
-def test_runs_that_differ_in_their_seed_alone_are_one_set(
-    base: list[Run], other: list[Run]
-) -> None:
+def test_runs_that_differ_in_their_seed_alone_are_one_set(base, other):
     arranged = arrange([other[0], *base, *other[1:]], "seeds")
 
     assert [one.runs for one in arranged.sets] == [other, base]
@@ -83,9 +80,7 @@ def test_runs_that_differ_in_their_seed_alone_are_one_set(
     ]
 
 
-def test_runs_are_grouped_by_any_setting_in_which_they_differ(
-    team: Team, base: list[Run], other: list[Run]
-) -> None:
+def test_runs_are_grouped_by_any_setting_in_which_they_differ(team, base, other):
     fast = {"learning_rate": 1e-4}
     more = make_seeds(team, "fast", 1, like=base[0], num_steps=60, optim=fast)
 
@@ -96,16 +91,14 @@ def test_runs_are_grouped_by_any_setting_in_which_they_differ(
     assert "optim.learning_rate" in arranged.choices
 
 
-def test_runs_can_be_ungrouped(base: list[Run]) -> None:
+def test_runs_can_be_ungrouped(base):
     arranged = arrange(base, "none")
 
     assert [one.runs for one in arranged.sets] == [[run] for run in base]
     assert not arranged.has_bands
 
 
-def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(
-    alice_client: Client, base: list[Run]
-) -> None:
+def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(alice_client, base):
     drawn = figure(get(alice_client, base))
 
     line, low = drawn["base"], drawn["base, 95 % low"]
@@ -131,9 +124,7 @@ def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(
     assert min(low["y"]) == min(v for v in drawn["base"]["y"] if v > 0)
 
 
-def test_an_iqm_is_of_the_runs_at_each_step(
-    alice_client: Client, team: Team, base: list[Run]
-) -> None:
+def test_an_iqm_is_of_the_runs_at_each_step(alice_client, team, base):
     more = make_seeds(team, "more", 5, like=base[0], num_steps=60)
     for place, run in enumerate(more):
         Run.objects.filter(pk=run.pk).update(
@@ -151,8 +142,8 @@ def test_an_iqm_is_of_the_runs_at_each_step(
     ("axis", "expected"), [("tokens", [0.0, 10.0, 20.0]), ("time", [0, 1 / 6, 2 / 6])]
 )
 def test_on_other_axes_runs_are_interpolated_at_common_positions(
-    alice_client: Client, team: Team, axis: str, expected: list[float]
-) -> None:
+    alice_client, team, axis, expected
+):
     first = make_run(team, "a", config=make_config(seed=1))
     same = {"dataset_version": first.dataset_version}
     same |= {"recipe_version": first.recipe_version}
@@ -168,9 +159,7 @@ def test_on_other_axes_runs_are_interpolated_at_common_positions(
     assert line["y"] == pytest.approx(at_ten[axis])
 
 
-def test_plotly_knows_all_that_the_layouts_say(
-    alice_client: Client, base: list[Run], other: list[Run]
-) -> None:
+def test_plotly_knows_all_that_the_layouts_say(alice_client, base, other):
     for query in ({"by": "none"}, {"y": "log"}, {"x": "tokens"}):
         found = get_page(alice_client, [*base, *other], **query).context["found"]
 
@@ -180,8 +169,8 @@ def test_plotly_knows_all_that_the_layouts_say(
 
 
 def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
-    alice_client: Client, team: Team, base: list[Run]
-) -> None:
+    alice_client, team, base
+):
     uncounted = make_run(team, "uncounted")
     make_steps(uncounted, {"reward/mean": [0.1]})
 
@@ -190,9 +179,7 @@ def test_a_run_whose_tokens_were_not_counted_is_named_and_left_out(
     assert page.context["found"].uncounted == [uncounted]
 
 
-def test_different_sets_are_distinguishable(
-    alice_client: Client, base: list[Run], other: list[Run]
-) -> None:
+def test_different_sets_are_distinguishable(alice_client, base, other):
     page = get_page(alice_client, [*base, *other])
 
     assert 'data-verdict="better"' in page.text
@@ -219,9 +206,7 @@ def test_different_sets_are_distinguishable(
     ]
 
 
-def test_similar_sets_are_not_distinguishable(
-    alice_client: Client, team: Team, base: list[Run], other: list[Run]
-) -> None:
+def test_similar_sets_are_not_distinguishable(alice_client, team, base, other):
     near = make_seeds(
         team, "near", 3, level=0.52, like=base[0], num_steps=60, loss={"kl_coef": 0.1}
     )
@@ -233,9 +218,7 @@ def test_similar_sets_are_not_distinguishable(
     assert ungrouped.context["found"].better == "neither"  # no one says what is best
 
 
-def test_one_seed_each_has_no_test(
-    alice_client: Client, team: Team, base: list[Run], other: list[Run]
-) -> None:
+def test_one_seed_each_has_no_test(alice_client, team, base, other):
     html = get(alice_client, [*base, other[0]])
 
     assert 'data-verdict="one"' in html
@@ -243,9 +226,7 @@ def test_one_seed_each_has_no_test(
         assert set(re.findall(r'data-direction="(\w+)"', page)) == {"same"}
 
 
-def test_equal_seeds_are_compared_pair_by_pair_on_demand(
-    alice_client: Client, base: list[Run], other: list[Run]
-) -> None:
+def test_equal_seeds_are_compared_pair_by_pair_on_demand(alice_client, base, other):
     # In another order: pairs are found by their seeds.
     runs = [*base, *reversed(other)]
     found = verdict(alice_client, runs, paired="on", window=10)
@@ -265,9 +246,7 @@ def test_equal_seeds_are_compared_pair_by_pair_on_demand(
     assert not unlike.contrasts[1].verdict.is_paired
 
 
-def test_the_direction_can_be_lower(
-    alice_client: Client, team: Team, base: list[Run]
-) -> None:
+def test_the_direction_can_be_lower(alice_client, team, base):
     runs = []
     for kl_coef, values in ((0.0, [3.0, 2.5]), (0.04, [1.0, 2.0])):
         for seed in (1, 2):
@@ -285,9 +264,7 @@ def test_the_direction_can_be_lower(
     assert 'data-direction="worse">−1<' in turned  # highest: 2 beside 3
 
 
-def test_recipes_are_compared_rule_by_rule(
-    alice_client: Client, team: Team, base: list[Run]
-) -> None:
+def test_recipes_are_compared_rule_by_rule(alice_client, team, base):
     rules = [
         {**RULES[1], "weight": 0.5},
         {"name": "short", "kind": "length", "weight": 0.1, "params": {}},
@@ -305,7 +282,7 @@ def test_recipes_are_compared_rule_by_rule(
     assert "0.5·format + 0.1·short" in html
 
 
-def test_a_set_has_at_most_twenty_runs(alice_client: Client, team: Team) -> None:
+def test_a_set_has_at_most_twenty_runs(alice_client, team):
     version = make_run(team)
     same = {
         "dataset_version": version.dataset_version,
@@ -324,8 +301,8 @@ def test_a_set_has_at_most_twenty_runs(alice_client: Client, team: Team) -> None
 
 
 def test_a_set_costs_no_more_queries_than_a_run(
-    alice_client: Client, base: list[Run], django_assert_num_queries: Any
-) -> None:
+    alice_client, base, django_assert_num_queries
+):
     url = reverse("compare_figure", args=["alpha"])
     one, all_ = str(base[0].pk), ",".join(str(run.pk) for run in base)
     alice_client.get(url, {"runs": one})

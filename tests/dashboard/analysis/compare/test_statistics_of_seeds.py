@@ -32,14 +32,14 @@ def column(*values: float) -> np.ndarray:
     return np.array(values)[:, None]
 
 
-def test_quantiles_of_t_are_scipys() -> None:
+def test_quantiles_of_t_are_scipys():
     for p in [0.8, 0.975, 0.995]:
         df = np.array([1, 1.01, 1.7, 2, 3, 4.4, 9, 19, 38.5, 200, 1e4, 1e6])
 
         assert t_quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-8), p
 
 
-def test_the_interval_of_a_mean_is_scipys() -> None:
+def test_the_interval_of_a_mean_is_scipys():
     found = mean_interval(column(*FIVE))
 
     expected = stats.ttest_1samp(FIVE, 0).confidence_interval(0.95)
@@ -47,7 +47,7 @@ def test_the_interval_of_a_mean_is_scipys() -> None:
     assert [found.low[0], found.high[0]] == pytest.approx(list(expected))
 
 
-def test_seeds_without_a_value_at_a_step_are_not_counted_there() -> None:
+def test_seeds_without_a_value_at_a_step_are_not_counted_there():
     values = np.array([[1.0, 1.0, NAN], [3.0, NAN, NAN], [5.0, 2.0, NAN]])
 
     found = mean_interval(values)
@@ -58,7 +58,7 @@ def test_seeds_without_a_value_at_a_step_are_not_counted_there() -> None:
     assert found.high[1] == pytest.approx(1.5 + 12.7062047 * 0.5)
 
 
-def test_one_seed_has_no_interval() -> None:
+def test_one_seed_has_no_interval():
     for interval in (mean_interval, iqm_interval):
         found = interval(column(0.5))
 
@@ -66,7 +66,7 @@ def test_one_seed_has_no_interval() -> None:
         assert np.isnan([found.low[0], found.high[0]]).all()
 
 
-def test_an_interquartile_mean_is_scipys_mean_trimmed_by_a_quarter() -> None:
+def test_an_interquartile_mean_is_scipys_mean_trimmed_by_a_quarter():
     for num in range(1, 21):
         values = np.random.default_rng(num).lognormal(size=(num, 3))
 
@@ -74,7 +74,7 @@ def test_an_interquartile_mean_is_scipys_mean_trimmed_by_a_quarter() -> None:
         assert interquartile_mean(values) == pytest.approx(expected), num
 
 
-def test_the_bootstrap_gives_what_rliable_gives() -> None:
+def test_the_bootstrap_gives_what_rliable_gives():
     for scores, iqm, interval in [
         (TEN, 0.59, (0.435, 0.79833)),
         (FIVE, 0.53, (0.27, 0.67)),
@@ -96,7 +96,7 @@ def all_resamples(values: Array, *, seed: int) -> Array:
     return found
 
 
-def test_ranks_drawn_are_as_good_as_seeds_drawn() -> None:
+def test_ranks_drawn_are_as_good_as_seeds_drawn():
     random = np.random.default_rng(5)
     drawn = random.choice(TEN, size=(20_000, 10))
     slow = stats.trim_mean(drawn, 0.25, axis=1)
@@ -108,7 +108,7 @@ def test_ranks_drawn_are_as_good_as_seeds_drawn() -> None:
     assert fast.std() == pytest.approx(slow.std(), rel=0.06)
 
 
-def test_the_ends_are_the_percentiles_of_all_resamples() -> None:
+def test_the_ends_are_the_percentiles_of_all_resamples():
     for num in [2, 3, 5, 8, 12]:
         values = np.random.default_rng(num).lognormal(size=(num, 40)).round(1)
         values[0, ::3] = NAN
@@ -121,7 +121,7 @@ def test_the_ends_are_the_percentiles_of_all_resamples() -> None:
         )
 
 
-def test_a_difference_of_means_is_welchs() -> None:
+def test_a_difference_of_means_is_welchs():
     found = welch_difference(column(*TEN), column(*FIVE))
 
     expected = stats.ttest_ind(FIVE, TEN, equal_var=False).confidence_interval(0.95)
@@ -129,7 +129,7 @@ def test_a_difference_of_means_is_welchs() -> None:
     assert [found.low[0], found.high[0]] == pytest.approx(list(expected))
 
 
-def test_a_difference_from_one_seed_has_no_interval() -> None:
+def test_a_difference_from_one_seed_has_no_interval():
     for difference in (welch_difference, iqm_difference):
         found = difference(column(0.5), column(*FIVE))
 
@@ -138,13 +138,13 @@ def test_a_difference_from_one_seed_has_no_interval() -> None:
         assert np.isnan([found.low[0], found.high[0]]).all()
 
 
-def test_sets_without_spread_differ_by_exactly_their_difference() -> None:
+def test_sets_without_spread_differ_by_exactly_their_difference():
     found = welch_difference(column(1.0, 1.0), column(3.0, 3.0))
 
     assert (found.low[0], found.value[0], found.high[0]) == (2.0, 2.0, 2.0)
 
 
-def test_the_interval_of_a_difference_of_iqms_is_that_of_drawing_both() -> None:
+def test_the_interval_of_a_difference_of_iqms_is_that_of_drawing_both():
     random = np.random.default_rng(6)
     other = stats.trim_mean(random.choice(FIVE, size=(20_000, 5)), 0.25, axis=1)
     base = stats.trim_mean(random.choice(TEN, size=(20_000, 10)), 0.25, axis=1)
@@ -156,7 +156,7 @@ def test_the_interval_of_a_difference_of_iqms_is_that_of_drawing_both() -> None:
     assert [found.low[0], found.high[0]] == pytest.approx(list(expected), abs=0.02)
 
 
-def test_the_ends_of_a_difference_are_the_percentiles_of_all_resamples() -> None:
+def test_the_ends_of_a_difference_are_the_percentiles_of_all_resamples():
     for nums in [(2, 3), (5, 5), (8, 5), (10, 12)]:
         random = np.random.default_rng(nums)
         base, other = (random.lognormal(size=(num, 40)).round(1) for num in nums)
@@ -171,7 +171,7 @@ def test_the_ends_of_a_difference_are_the_percentiles_of_all_resamples() -> None
         ), nums
 
 
-def test_rounding_errors_are_not_a_difference() -> None:
+def test_rounding_errors_are_not_a_difference():
     seven, nine = column(*[0.1145] * 7), column(*[0.1145] * 9)
 
     for difference in (welch_difference, iqm_difference):
@@ -180,7 +180,7 @@ def test_rounding_errors_are_not_a_difference() -> None:
         assert (found.low[0], found.value[0], found.high[0]) == (0.0, 0.0, 0.0)
 
 
-def test_the_seeds_needed_have_a_power_of_80_percent() -> None:
+def test_the_seeds_needed_have_a_power_of_80_percent():
     for effect in [0.35, 0.5, 0.8, 1.2, 2.0]:
         num = seeds_needed(effect, (1.0, 1.0))
 
@@ -196,7 +196,7 @@ def _power(effect: float, num: int) -> float:
     return float(stats.nct.sf(reach, df, shift) + stats.nct.cdf(-reach, df, shift))
 
 
-def test_pairs_need_the_seeds_of_a_test_of_their_differences() -> None:
+def test_pairs_need_the_seeds_of_a_test_of_their_differences():
     num = seeds_needed(0.5, (1.0, 0.0), is_paired=True)
 
     assert num is not None
@@ -206,13 +206,13 @@ def test_pairs_need_the_seeds_of_a_test_of_their_differences() -> None:
     )
 
 
-def test_a_tiny_difference_needs_more_than_a_thousand_seeds() -> None:
+def test_a_tiny_difference_needs_more_than_a_thousand_seeds():
     for difference in [0.0, 1e-9, 0.01]:
         assert seeds_needed(difference, (1.0, 1.0)) is None, difference
         assert MOST_SEEDS == 1_000, difference
 
 
-def test_a_win_rate_is_mann_whitneys_u_over_all_pairs() -> None:
+def test_a_win_rate_is_mann_whitneys_u_over_all_pairs():
     ours, theirs = np.array([1.2, 0.2, 0.2, NAN]), np.array([0.2, 0.0, 1.2])
 
     found = win_rate(ours, theirs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.probes.jobs import probe_command, write_snapshot
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetRow
@@ -44,14 +43,14 @@ SETTINGS = {
 
 
 @pytest.fixture
-def saving(team: Team) -> Saving:
+def saving(team) -> Saving:
     story = Saving(queue_run(team))
     story.start()
     return story
 
 
 @pytest.fixture
-def checkpoint(saving: Saving) -> Checkpoint:
+def checkpoint(saving) -> Checkpoint:
     saved = saving.save()
     version = saving.run.dataset_version
     DatasetRow.objects.get_or_create(
@@ -75,8 +74,8 @@ def work(probe: Probe) -> Probe:
 
 @pytest.mark.slow
 def test_a_checkpoint_with_adapters_is_sampled_beside_its_base_model(
-    saving: Saving, alice_client: Client, tmp_path: Path
-) -> None:
+    saving, alice_client, tmp_path
+):
     checkpoint = train_checkpoint(saving, tmp_path, lora_rank=4)
 
     probe = work(press_try(alice_client, checkpoint, prompt="1+1=", num_samples="3"))
@@ -90,8 +89,8 @@ def test_a_checkpoint_with_adapters_is_sampled_beside_its_base_model(
 
 
 def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
-    checkpoint: Checkpoint, alice_client: Client, tmp_path: Path
-) -> None:
+    checkpoint, alice_client, tmp_path
+):
     probe = press_try(alice_client, checkpoint, prompt="2+2=", recipe="none")
 
     command = probe_command(probe, tmp_path)
@@ -107,9 +106,7 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
     assert config["rollout"]["temperature"] == 0.7
 
 
-def test_a_queued_checkpoint_test_keeps_its_checkpoint(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_a_queued_checkpoint_test_keeps_its_checkpoint(checkpoint, alice_client):
     store = CheckpointStore(checkpoint.run_id)
     Run.objects.filter(pk=checkpoint.run_id).update(best_by=NOTHING)
     press_try(alice_client, checkpoint)
@@ -124,9 +121,7 @@ def test_a_queued_checkpoint_test_keeps_its_checkpoint(
     assert store.kept_names() == set()
 
 
-def test_the_form_starts_with_the_runs_settings(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_the_form_starts_with_the_runs_settings(checkpoint, alice_client):
     run = Run.objects.get(pk=checkpoint.run_id)
     run.config["rollout"] = {"temperature": 0.4, "max_new_tokens": 99, "group_size": 40}
     run.save(update_fields=["config"])
@@ -138,9 +133,7 @@ def test_the_form_starts_with_the_runs_settings(
     assert (shown["num_samples"], shown["row"]) == (16, 0)
 
 
-def test_a_random_row_gets_an_address_of_its_own(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_a_random_row_gets_an_address_of_its_own(checkpoint, alice_client):
     at = f"/alpha/runs/{checkpoint.run_id}/try/"
     version = Run.objects.get(pk=checkpoint.run_id).dataset_version
     assert version is not None
@@ -156,9 +149,7 @@ def test_a_random_row_gets_an_address_of_its_own(
     assert alice_client.get(f"{at}?row=-1").context["form"].row_shown is None
 
 
-def test_the_page_names_the_worker_that_it_waits_for(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_the_page_names_the_worker_that_it_waits_for(checkpoint, alice_client):
     at = f"/alpha/runs/{checkpoint.run_id}/try/"
     run = Run.objects.get(pk=checkpoint.run_id)
     none = alice_client.get(at).context["wait"]
@@ -173,9 +164,7 @@ def test_the_page_names_the_worker_that_it_waits_for(
     assert free == ""
 
 
-def test_a_test_of_another_run_is_not_shown(
-    checkpoint: Checkpoint, alice_client: Client, team: Team
-) -> None:
+def test_a_test_of_another_run_is_not_shown(checkpoint, alice_client, team):
     probe = press_try(alice_client, checkpoint)
     other = queue_run(team)
 
@@ -184,9 +173,7 @@ def test_a_test_of_another_run_is_not_shown(
         assert "probe" not in (shown.context or {}), given
 
 
-def test_the_settings_of_a_phase_are_those_of_its_checkpoints(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_the_settings_of_a_phase_are_those_of_its_checkpoints(checkpoint, alice_client):
     run = Run.objects.get(pk=checkpoint.run_id)
     cool = {"rollout": {"temperature": 0.3}}
     run.config["optim"] = {"num_steps": 5}
@@ -203,8 +190,8 @@ def test_the_settings_of_a_phase_are_those_of_its_checkpoints(
 
 
 def test_a_recipe_of_the_team_scores_in_place_of_the_runs(
-    checkpoint: Checkpoint, alice_client: Client, team: Team, charlie: User
-) -> None:
+    checkpoint, alice_client, team, charlie
+):
     recipe = make_recipe(team, name="Other")
     foreign = make_recipe(Team.objects.get(slug="other"))
 
@@ -222,8 +209,8 @@ def test_a_recipe_of_the_team_scores_in_place_of_the_runs(
 
 
 def test_both_sides_are_shown_and_another_prompt_keeps_the_settings(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+    checkpoint, alice_client
+):
     probe = press_try(alice_client, checkpoint)
     texts = [completion("<b>2", 1.0), completion("3", 0.0, end_reason="length")]
     both = {"probe": probe, "position": 0}
@@ -246,9 +233,7 @@ def test_both_sides_are_shown_and_another_prompt_keeps_the_settings(
     assert [test.pk for test in page.context["tests"]] == [probe.pk]
 
 
-def test_a_row_or_a_prompt_is_required(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_a_row_or_a_prompt_is_required(checkpoint, alice_client):
     address = f"/alpha/runs/{checkpoint.run_id}/try/"
     sent = {"checkpoint": checkpoint.name, **SETTINGS}
     wrong: list[dict[str, str]] = [
@@ -265,8 +250,8 @@ def test_a_row_or_a_prompt_is_required(
 
 
 def test_a_link_to_a_deleted_checkpoint_offers_the_best_without_errors(
-    saving: Saving, checkpoint: Checkpoint, alice_client: Client
-) -> None:
+    saving, checkpoint, alice_client
+):
     newer = saving.save(reward=0.9)
     address = f"/alpha/runs/{checkpoint.run_id}/try/"
     store = CheckpointStore(checkpoint.run_id)
@@ -291,9 +276,7 @@ def test_a_link_to_a_deleted_checkpoint_offers_the_best_without_errors(
         assert "field-error" not in html, query
 
 
-def test_deleted_checkpoint_files_fail_the_probe(
-    checkpoint: Checkpoint, alice_client: Client
-) -> None:
+def test_deleted_checkpoint_files_fail_the_probe(checkpoint, alice_client):
     probe = press_try(alice_client, checkpoint)
     CheckpointStore(checkpoint.run_id).remove(checkpoint.name)
 
@@ -306,9 +289,7 @@ def test_deleted_checkpoint_files_fail_the_probe(
     assert page.status_code == 200
 
 
-def test_the_editor_does_not_list_checkpoint_tests(
-    checkpoint: Checkpoint, alice_client: Client, team: Team
-) -> None:
+def test_the_editor_does_not_list_checkpoint_tests(checkpoint, alice_client, team):
     tried = press_try(alice_client, checkpoint)
     probe = make_probe(team, make_version(team))
 
@@ -319,9 +300,7 @@ def test_the_editor_does_not_list_checkpoint_tests(
     assert page.context["chosen"]["probe"] is None
 
 
-def test_another_teams_checkpoint_is_never_sampled(
-    checkpoint: Checkpoint, charlie: User
-) -> None:
+def test_another_teams_checkpoint_is_never_sampled(checkpoint, charlie):
     other_team = Team.objects.get(slug="other")
     checkpoint = Checkpoint.objects.select_related("run").get(pk=checkpoint.pk)
     version: Any = make_version(other_team)
@@ -330,7 +309,7 @@ def test_another_teams_checkpoint_is_never_sampled(
         make_probe(other_team, version, checkpoint=checkpoint)
 
 
-def test_without_a_checkpoint_a_probe_scores_rows(team: Team) -> None:
+def test_without_a_checkpoint_a_probe_scores_rows(team):
     probe = make_probe(team, make_version(team))
 
     for wrong in ({"prompt": "1+1="}, {"is_scored": False}, {"positions": []}):

@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
-from pytest_django.fixtures import Settings
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.rewards.models import RecipeVersion
 from tests.dashboard.analysis.probes.factories import (
@@ -33,12 +31,12 @@ MESSY = (
 
 
 @pytest.fixture
-def data_folder(settings: Settings) -> Path:
+def data_folder(settings) -> Path:
     """The web process's own: it is kept from test to test."""
     return Path(settings.COHORT_DATA)
 
 
-def test_from_a_messy_file_to_a_recipe(page: Page, team: Team, tmp_path: Path) -> None:
+def test_from_a_messy_file_to_a_recipe(page, team, tmp_path):
     file = tmp_path / "sums.csv"
     file.write_text(MESSY, encoding="utf-8", newline="")
     page.goto("/alpha/datasets/upload")
@@ -85,7 +83,7 @@ NUM_LINES_OF_TAGS = """[...document.querySelectorAll(".tried-text")]
 })"""
 
 
-def test_scores_of_three_rules_fit_and_no_tag_is_broken(page: Page, team: Team) -> None:
+def test_scores_of_three_rules_fit_and_no_tag_is_broken(page, team):
     kinds = ["numeric_answer", "format_tags", "reasoning_answer"]
     recipe = {"rules": [{"name": kind, "kind": kind} for kind in kinds]}
     config = RunConfig.model_validate(

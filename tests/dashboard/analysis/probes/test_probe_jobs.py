@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.probes.jobs import probe as run_probe
 from dashboard.analysis.probes.jobs import probe_command, write_snapshot
 from dashboard.analysis.probes.models import Probe
@@ -38,12 +37,12 @@ SCRIPT = Path(__file__).with_name("scripted_probe.py")
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return make_version(team)
 
 
 @pytest.fixture
-def queued(team: Team, version: DatasetVersion) -> Probe:
+def queued(team, version) -> Probe:
     return make_probe(team, version)
 
 
@@ -57,7 +56,7 @@ def scripted(behaviour: str) -> Callable[[Probe, Path], list[str]]:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def script(monkeypatch) -> Callable[[str], None]:
     """Probe by a scripted trainer that behaves so."""
 
     def change(behaviour: str) -> None:
@@ -68,7 +67,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def see_through(script: Callable[[str], None]) -> Callable[..., Probe]:
+def see_through(script) -> Callable[..., Probe]:
     def see(behaviour: str, **given: Any) -> Probe:
         script(behaviour)
         return Probe.objects.get(pk=do(take("probe"), **given).target_id)
@@ -76,9 +75,7 @@ def see_through(script: Callable[[str], None]) -> Callable[..., Probe]:
     return see
 
 
-def test_groups_and_metrics_are_stored(
-    queued: Probe, see_through: Callable[..., Probe]
-) -> None:
+def test_groups_and_metrics_are_stored(queued, see_through):
     probe = see_through("finish")
 
     assert (probe.state, probe.num_done, probe.error) == ("done", 2, "")
@@ -89,18 +86,14 @@ def test_groups_and_metrics_are_stored(
     assert [each["text"] for each in groups[0].completions] == ["4", "no␀ �"]
 
 
-def test_a_trainer_error_is_stored(
-    queued: Probe, see_through: Callable[..., Probe]
-) -> None:
+def test_a_trainer_error_is_stored(queued, see_through):
     probe = see_through("refuse")
 
     assert probe.state == "failed"
     assert probe.error == "900 tokens"
 
 
-def test_a_crash_is_stored_with_its_signal(
-    queued: Probe, see_through: Callable[..., Probe]
-) -> None:
+def test_a_crash_is_stored_with_its_signal(queued, see_through):
     probe = see_through("crash")
 
     assert probe.state == "failed"
@@ -108,9 +101,7 @@ def test_a_crash_is_stored_with_its_signal(
     assert "Segmentation fault" in probe.error
 
 
-def test_a_stopped_probe_keeps_its_results(
-    queued: Probe, see_through: Callable[..., Probe]
-) -> None:
+def test_a_stopped_probe_keeps_its_results(queued, see_through):
     def stop_once_sampled(context: Context) -> None:
         if queued.groups.exists():
             request_stop(probe=queued, user=None)
@@ -122,18 +113,14 @@ def test_a_stopped_probe_keeps_its_results(
     assert probe.metrics == {"num_prompts": 1}
 
 
-def test_a_shutdown_releases_the_probe(
-    queued: Probe, see_through: Callable[..., Probe]
-) -> None:
+def test_a_shutdown_releases_the_probe(queued, see_through):
     probe = see_through("wait", is_shutting_down=lambda: True)
 
     assert probe.state == "queued"
     assert not probe.groups.exists()
 
 
-def test_a_worker_that_lost_the_probe_writes_nothing(
-    queued: Probe, script: Callable[[str], None]
-) -> None:
+def test_a_worker_that_lost_the_probe_writes_nothing(queued, script):
     script("finish")
     first = take("probe")
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
@@ -146,9 +133,7 @@ def test_a_worker_that_lost_the_probe_writes_nothing(
     assert not queued.groups.exists()
 
 
-def test_a_probe_of_a_lost_worker_restarts(
-    queued: Probe, see_through: Callable[..., Probe]
-) -> None:
+def test_a_probe_of_a_lost_worker_restarts(queued, see_through):
     take("probe")
     queued.groups.create(position=1, completions=[])
     Job.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
@@ -160,7 +145,7 @@ def test_a_probe_of_a_lost_worker_restarts(
     assert [len(group.completions) for group in probe.groups.all()] == [2, 2]
 
 
-def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None:
+def test_the_trainer_gets_the_chosen_rows(queued, tmp_path):
     folder = tmp_path / "files"
 
     write_snapshot(queued, folder)
@@ -175,7 +160,7 @@ def test_the_trainer_gets_the_chosen_rows(queued: Probe, tmp_path: Path) -> None
     assert "--sample-only" not in command
 
 
-def test_a_sample_times_no_update(team: Team, version: DatasetVersion) -> None:
+def test_a_sample_times_no_update(team, version):
     sample = make_probe(team, version, is_sample=True)
 
     assert "--sample-only" in probe_command(sample, Path("/x"))
@@ -192,18 +177,14 @@ def test_a_sample_times_no_update(team: Team, version: DatasetVersion) -> None:
         ),
     ],
 )
-def test_a_probe_that_is_too_large_is_refused(
-    team: Team, version: DatasetVersion, changes: dict[str, object], code: str
-) -> None:
+def test_a_probe_that_is_too_large_is_refused(team, version, changes, code):
     with pytest.raises(UserError) as refused:
         make_probe(team, version, **changes)
 
     assert refused.value.code == code
 
 
-def test_a_team_has_at_most_eight_open_probes(
-    team: Team, version: DatasetVersion
-) -> None:
+def test_a_team_has_at_most_eight_open_probes(team, version):
     for _ in range(8):
         make_probe(team, version)
 
@@ -213,16 +194,14 @@ def test_a_team_has_at_most_eight_open_probes(
     assert refused.value.code == "probes.too_many_open"
 
 
-def test_rows_are_drawn_by_the_seed(version: DatasetVersion) -> None:
+def test_rows_are_drawn_by_the_seed(version):
     drawn = draw_positions(version, 4, seed=1)
 
     assert drawn == draw_positions(version, 4, seed=1) == sorted(set(drawn))
     assert draw_positions(version, 99) == list(range(6))
 
 
-def test_a_starters_settings_have_room_for_other_prompts(
-    team: Team, tmp_path: Path
-) -> None:
+def test_a_starters_settings_have_room_for_other_prompts(team, tmp_path):
     (tmp_path / "run.toml").write_text(
         '[data]\nmax_prompt_tokens = 32\nchat_template = "none"\n'
     )

@@ -6,9 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.models import Run
@@ -26,7 +24,7 @@ NUMERIC = ("numeric_answer", {})
 
 
 @pytest.fixture(scope="module")
-def version(shared_team: Team) -> DatasetVersion:
+def version(shared_team) -> DatasetVersion:
     return make_version(shared_team)
 
 
@@ -35,9 +33,7 @@ def words(answer: Any) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", text).split())
 
 
-def test_rules_that_always_agree_are_reported(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_rules_that_always_agree_are_reported(alice_client, version):
     rules = NUMERIC, ("exact_answer", {"params-source": "whole"})
     pasted = {f"completion-{n}": f"{2 * n}\n---\nno" for n in range(3)}
 
@@ -48,8 +44,8 @@ def test_rules_that_always_agree_are_reported(
 
 
 def test_baseline_completions_with_a_reward_are_reported_with_their_rows(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+    alice_client, version
+):
     version.rows.update(answer="5")
     for rule, expected in (
         (("length", {"params-maximum": "9"}), "An empty"),
@@ -64,9 +60,7 @@ def test_baseline_completions_with_a_reward_are_reported_with_their_rows(
         assert answer.context["findings"][0].positions[0] == 0
 
 
-def test_a_completion_has_its_scores_total_advantage_and_error(
-    alice_client: Client, version: DatasetVersion
-) -> None:
+def test_a_completion_has_its_scores_total_advantage_and_error(alice_client, version):
     rules = NUMERIC, ("length", {"weight": "0.5"}), ("countdown", {})
     pasted = {"completion-2": "4\n---\nno"}
 
@@ -86,9 +80,7 @@ def test_a_completion_has_its_scores_total_advantage_and_error(
     assert re.search(rf"numeric_answer {took} length {took} ", shown)
 
 
-def test_a_probe_page_shows_its_metrics(
-    alice_client: Client, team: Team, version: DatasetVersion
-) -> None:
+def test_a_probe_page_shows_its_metrics(alice_client, team, version):
     probe = make_probe(team, version)
     found = measured(frac_truncated=0.125, num_unscored=7)
     finish(num_done=2, metrics=found)
@@ -104,9 +96,7 @@ def test_a_probe_page_shows_its_metrics(
         assert expected in page
 
 
-def test_a_probe_page_shows_the_verdict(
-    alice_client: Client, team: Team, version: DatasetVersion
-) -> None:
+def test_a_probe_page_shows_the_verdict(alice_client, team, version):
     probe = make_probe(team, version)
     none = {"signal/share": 0.0, "signal/high": 0.1, "pass@1": 0.0, "pass@8": 0.0}
     cases: list[tuple[dict[str, Any], str, str]] = [
@@ -129,8 +119,8 @@ def test_a_probe_page_shows_the_verdict(
     [(0.0, 8, 422), (0.5, 8, 302), (0.0, 16, 302)],  # 16: not what was probed
 )
 def test_a_launch_that_cannot_learn_needs_confirmation(
-    alice_client: Client, team: Team, share: float, group_size: int, status: int
-) -> None:
+    alice_client, team, share, group_size, status
+):
     form = {
         "name": "otter",
         "model": "other",
@@ -150,15 +140,13 @@ def test_a_launch_that_cannot_learn_needs_confirmation(
 
 
 @pytest.fixture
-def finished(team: Team, version: DatasetVersion) -> Probe:
+def finished(team, version) -> Probe:
     probe = make_probe(team, version)
     finish(num_done=2, metrics=measured())
     return probe
 
 
-def test_a_probes_page_gives_a_verdict_and_its_numbers(
-    alice_client: Client, finished: Probe
-) -> None:
+def test_a_probes_page_gives_a_verdict_and_its_numbers(alice_client, finished):
     page = alice_client.get(f"/alpha/probes/{finished.pk}/").content.decode()
 
     assert "80% of groups" in page
@@ -168,7 +156,7 @@ def test_a_probes_page_gives_a_verdict_and_its_numbers(
     assert "hx-trigger" not in page.split('id="probe-body"')[1].split("</main>")[0]
 
 
-def test_a_failed_probe_shows_its_error(alice_client: Client, finished: Probe) -> None:
+def test_a_failed_probe_shows_its_error(alice_client, finished):
     finish(state="failed", metrics={}, error="too long")
 
     page = alice_client.get(f"/alpha/probes/{finished.pk}/").content.decode()
@@ -177,9 +165,7 @@ def test_a_failed_probe_shows_its_error(alice_client: Client, finished: Probe) -
     assert "Verdict" not in page
 
 
-def test_an_ended_test_loads_its_completions(
-    alice_client: Client, finished: Probe
-) -> None:
+def test_an_ended_test_loads_its_completions(alice_client, finished):
     address = f"/alpha/probes/{finished.pk}/progress?short=1"
 
     page = alice_client.get(address).content.decode()
@@ -189,18 +175,14 @@ def test_an_ended_test_loads_its_completions(
     assert 'hx-trigger="every 1s"' in alice_client.get(address).content.decode()
 
 
-def test_probes_are_listed_with_their_verdicts(
-    alice_client: Client, finished: Probe
-) -> None:
+def test_probes_are_listed_with_their_verdicts(alice_client, finished):
     page = alice_client.get("/alpha/probes/").content.decode()
 
     assert f"/alpha/probes/{finished.pk}/" in page
     assert "can learn" in page
 
 
-def test_a_probe_is_stopped(
-    alice_client: Client, team: Team, version: DatasetVersion
-) -> None:
+def test_a_probe_is_stopped(alice_client, team, version):
     probe = make_probe(team, version)
 
     answer = alice_client.post(f"/alpha/probes/{probe.pk}/stop")
@@ -210,9 +192,7 @@ def test_a_probe_is_stopped(
     assert probe.state == "cancelled"
 
 
-def test_a_launch_form_is_probed_unsaved(
-    alice_client: Client, team: Team, version: DatasetVersion
-) -> None:
+def test_a_launch_form_is_probed_unsaved(alice_client, team, version):
     recipe = make_recipe(team)
     page = alice_client.get("/alpha/runs/new")
     form = page.context["form"]
@@ -237,7 +217,7 @@ def test_a_launch_form_is_probed_unsaved(
     assert not Run.objects.exists()
 
 
-def test_an_invalid_launch_form_starts_no_probe(alice_client: Client) -> None:
+def test_an_invalid_launch_form_starts_no_probe(alice_client):
     answer = alice_client.post("/alpha/runs/new/probe", {"name": "x"})
 
     assert answer.status_code == 422

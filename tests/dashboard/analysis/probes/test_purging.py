@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
@@ -23,7 +21,7 @@ Make = Callable[..., Probe]
 
 
 @pytest.fixture
-def ended(team: Team) -> Make:
+def ended(team) -> Make:
     version = make_version(team)
 
     def make(days_ago: int = 0, state: JobState = JobState.DONE) -> Probe:
@@ -36,7 +34,7 @@ def ended(team: Team) -> Make:
     return make
 
 
-def test_old_probes_are_deleted_with_completions_and_files(ended: Make) -> None:
+def test_old_probes_are_deleted_with_completions_and_files(ended):
     old, young = ended(31), ended(29)
     ProbeGroup.objects.create(probe=old, position=1, completions=[])
 
@@ -48,7 +46,7 @@ def test_old_probes_are_deleted_with_completions_and_files(ended: Make) -> None:
     assert probe_folder(young.pk).exists()
 
 
-def test_queued_probes_are_not_deleted(team: Team) -> None:
+def test_queued_probes_are_not_deleted(team):
     waiting = make_probe(team, make_version(team))
     long_ago = timezone.now() - timedelta(days=90)
     Probe.objects.filter(pk=waiting.pk).update(created_at=long_ago)
@@ -58,9 +56,7 @@ def test_queued_probes_are_not_deleted(team: Team) -> None:
     assert Probe.objects.exists()
 
 
-def test_the_last_probes_of_each_team_are_kept(
-    ended: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_probes_of_each_team_are_kept(ended, monkeypatch):
     monkeypatch.setattr("dashboard.analysis.probes.services.MOST_KEPT", 2)
     first, second, third = (
         ended(state=state)
@@ -78,7 +74,7 @@ def test_the_last_probes_of_each_team_are_kept(
     assert not probe_folder(first.pk).exists()
 
 
-def test_a_worker_with_a_disk_of_its_own_clears_it(ended: Make, team: Team) -> None:
+def test_a_worker_with_a_disk_of_its_own_clears_it(ended, team):
     deleted = ended()
     Probe.objects.filter(pk=deleted.pk).delete()
     waits = make_probe(team, make_version(team, name="More"))
@@ -89,7 +85,7 @@ def test_a_worker_with_a_disk_of_its_own_clears_it(ended: Make, team: Team) -> N
     assert probe_folder(waits.pk).exists()
 
 
-def test_other_folders_are_not_deleted(ended: Make, data_folder: Path) -> None:
+def test_other_folders_are_not_deleted(ended, data_folder):
     ended()
     stray = data_folder / "probes" / "notes"
     stray.mkdir()
@@ -99,7 +95,7 @@ def test_other_folders_are_not_deleted(ended: Make, data_folder: Path) -> None:
     assert stray.exists()
 
 
-def test_a_dataset_can_be_deleted_after_its_probes(ended: Make, team: Team) -> None:
+def test_a_dataset_can_be_deleted_after_its_probes(ended, team):
     dataset = ended(31).dataset_version.dataset
     trash_dataset(dataset, None)
     with pytest.raises(ValueError, match="a probe"):
@@ -111,7 +107,7 @@ def test_a_dataset_can_be_deleted_after_its_probes(ended: Make, team: Team) -> N
     assert not team.datasets.exists()
 
 
-def test_pages_show_how_long_a_probe_is_kept(alice_client: Client, ended: Make) -> None:
+def test_pages_show_how_long_a_probe_is_kept(alice_client, ended):
     probe = ended()
 
     listed = alice_client.get("/alpha/probes/")

@@ -7,7 +7,6 @@ import re
 import pytest
 from django.http import QueryDict
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.reports.block_options import (
     EXAMPLES,
     Block,
@@ -30,7 +29,7 @@ def options_of(line: str) -> dict[str, object]:
     return read_options(block)
 
 
-def test_a_text_falls_into_prose_and_blocks() -> None:
+def test_a_text_falls_into_prose_and_blocks():
     parts = list(split_text("One\n\n::chart runs=3\n::table runs=3,5\n\nTwo\nThree"))
 
     assert [p if isinstance(p, str) else p.kind for p in parts] == [
@@ -42,13 +41,13 @@ def test_a_text_falls_into_prose_and_blocks() -> None:
 
 
 @pytest.mark.parametrize("fence", ["```", "~~~~"])
-def test_a_block_inside_fenced_code_is_code(fence: str) -> None:
+def test_a_block_inside_fenced_code_is_code(fence):
     text = f"{fence}\n::chart runs=3\n{fence}\n::chart runs=5"
 
     assert [block.options for block in list_blocks(text)] == [{"runs": "5"}]
 
 
-def test_a_line_is_written_as_it_was_read() -> None:
+def test_a_line_is_written_as_it_was_read():
     line = "::chart runs=3,5 metric=eval/held%20out/pass@k smooth=0.5 pin=4"
     block = read_block(line)
 
@@ -58,7 +57,7 @@ def test_a_line_is_written_as_it_was_read() -> None:
     assert block.live.line == line.removesuffix(" pin=4")
 
 
-def test_replacing_blocks_leaves_every_other_line() -> None:
+def test_replacing_blocks_leaves_every_other_line():
     text = "A\n```\n::chart runs=1\n```\n::chart runs=2 pin\n::nothing\nB  "
     first, broken = list_blocks(text)
 
@@ -88,7 +87,7 @@ REFUSED_LINES = {
 }
 
 
-def test_a_wrong_line_is_refused_with_its_value() -> None:
+def test_a_wrong_line_is_refused_with_its_value():
     for line, expected in REFUSED_LINES.items():
         with pytest.raises(ValueError, match=re.escape(expected)):
             options_of(line)
@@ -96,7 +95,7 @@ def test_a_wrong_line_is_refused_with_its_value() -> None:
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     run = make_run(shared_team)
     names = ("reward/mean", "kl/mean", "clip/frac_low", "clip/frac_high", "loss")
     make_steps(run, {name: [0.1] for name in names})
@@ -135,9 +134,7 @@ OTHER_ADDRESSES = [
 ]
 
 
-def test_an_address_of_our_own_becomes_a_block_and_any_other_stays_text(
-    team: Team, run: Run
-) -> None:
+def test_an_address_of_our_own_becomes_a_block_and_any_other_stays_text(team, run):
     for address, line in BLOCKS_OF_ADDRESSES.items():
         written = line.format(run=run.pk)
         text = f"See\n{address.format(run=run.pk)}\nhere"
@@ -150,9 +147,7 @@ def test_an_address_of_our_own_becomes_a_block_and_any_other_stays_text(
         assert translate_addresses(text, team, {HOST}) == text
 
 
-def test_a_chart_of_a_run_whose_settings_are_no_longer_known_stays_text(
-    team: Team, run: Run
-) -> None:
+def test_a_chart_of_a_run_whose_settings_are_no_longer_known_stays_text(team, run):
     run.config["loss"] = {"surrogate": "forgotten"}
     run.save()
     text = f"/alpha/runs/{run.pk}/#chart-clip-frac"
@@ -160,7 +155,7 @@ def test_a_chart_of_a_run_whose_settings_are_no_longer_known_stays_text(
     assert translate_addresses(text, team, ()) == text
 
 
-def test_the_runs_of_a_group_are_named(team: Team) -> None:
+def test_the_runs_of_a_group_are_named(team):
     group = Sweep.objects.create(team=team, name="seeds")
     first, second = (make_run(team, name, sweep=group) for name in ("a", "b"))
     query = QueryDict(f"group={group.pk}").urlencode()
@@ -170,7 +165,7 @@ def test_the_runs_of_a_group_are_named(team: Team) -> None:
     assert line.startswith(f"::compare runs={first.pk},{second.pk} ")
 
 
-def test_runs_beyond_the_limit_of_a_block_are_counted(team: Team) -> None:
+def test_runs_beyond_the_limit_of_a_block_are_counted(team):
     runs = [make_run(team, f"run {i}").pk for i in range(12)]
     named = ",".join(map(str, runs))
 

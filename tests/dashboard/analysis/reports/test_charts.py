@@ -48,7 +48,7 @@ def chart(*lines: dict[str, Any], **fields: Any) -> dict[str, Any]:
     }
 
 
-def test_a_line_spans_its_box() -> None:
+def test_a_line_spans_its_box():
     drawing = draw_chart(chart(line([0.0, 5.0, 10.0])))
 
     assert drawing
@@ -61,7 +61,7 @@ def test_a_line_spans_its_box() -> None:
     assert [tick.label for tick in drawing.y_ticks] == ["0", "2", "4", "6", "8", "10"]
 
 
-def test_a_smoothed_line_lies_over_what_was_measured() -> None:
+def test_a_smoothed_line_lies_over_what_was_measured():
     drawing = draw_chart(chart(line([1.0, 1.0, 4.0]), line([1.0]), smoothing=0.5))
 
     assert drawing
@@ -73,7 +73,7 @@ def test_a_smoothed_line_lies_over_what_was_measured() -> None:
     assert smoothed == pytest.approx(TOP + (HEIGHT - BOTTOM - TOP) * 0.4286, abs=0.1)
 
 
-def test_a_logarithmic_axis_leaves_out_values_at_or_below_zero() -> None:
+def test_a_logarithmic_axis_leaves_out_values_at_or_below_zero():
     drawing = draw_chart(chart(line([-1.0, 0.0, 0.01, 1.0]), is_log=True))
 
     assert drawing
@@ -83,7 +83,7 @@ def test_a_logarithmic_axis_leaves_out_values_at_or_below_zero() -> None:
 
 
 @pytest.mark.parametrize("values", [[3.0], [3.0, 3.0], [0.0], [-1e-30], [1e300]])
-def test_one_value_is_drawn_in_the_middle(values: list[float]) -> None:
+def test_one_value_is_drawn_in_the_middle(values):
     drawing = draw_chart(chart(line(values)))
 
     assert drawing
@@ -91,12 +91,12 @@ def test_one_value_is_drawn_in_the_middle(values: list[float]) -> None:
     assert len(drawing.y_ticks) >= 2
 
 
-def test_without_values_nothing_is_drawn() -> None:
+def test_without_values_nothing_is_drawn():
     assert draw_chart(chart(line([]))) is None
     assert chart_svg(chart(line([]))) == ""
 
 
-def test_names_are_text_in_a_drawing() -> None:
+def test_names_are_text_in_a_drawing():
     svg = chart_svg(chart(line([1.0, 2.0], name='"><script>'), metric="<b>"))
 
     assert "<script>" not in svg
@@ -110,7 +110,7 @@ def test_names_are_text_in_a_drawing() -> None:
     st.floats(1e-6, 1e12),
     st.integers(2, 8),
 )
-def test_ticks_are_few_round_and_inside(low: float, width: float, most: int) -> None:
+def test_ticks_are_few_round_and_inside(low, width, most):
     high = low + width
     if high - low <= 1e-12 * max(abs(low), abs(high)):
         return
@@ -121,6 +121,6 @@ def test_ticks_are_few_round_and_inside(low: float, width: float, most: int) -> 
     assert ticks == sorted(ticks)
 
 
-def test_ticks_of_few_decades_stand_at_2_and_5_too() -> None:
+def test_ticks_of_few_decades_stand_at_2_and_5_too():
     assert log_ticks(1.5, 6) == [2, 5]
     assert log_ticks(1e-3, 1e3, 3) == [1e-3, 1e-1, 1e1, 1e3]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team, User
 from dashboard.analysis.reports.models import Report
 from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
@@ -16,7 +14,7 @@ from tests.dashboard.analysis.reports.stories import (
 
 
 @pytest.fixture(scope="module")
-def report(shared_team: Team, shared_alice: User) -> Report:
+def report(shared_team, shared_alice) -> Report:
     run, other = make_measured_run(shared_team), make_other_run(shared_team)
     make_sampled_group(run)
     text = f"""## What we saw
@@ -39,7 +37,7 @@ def advantage(r): return r
     return make_report(shared_team, shared_alice, text, "Length: “penalty”?")
 
 
-def test_the_html_file_is_self_contained(bob_client: Client, report: Report) -> None:
+def test_the_html_file_is_self_contained(bob_client, report):
     answer = bob_client.get(f"/alpha/reports/{report.pk}/export.html")
     page = answer.text
 

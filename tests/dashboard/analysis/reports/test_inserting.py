@@ -7,7 +7,7 @@ import re
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
@@ -28,13 +28,13 @@ def line(page: str) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def runs(shared_team: Team) -> list[Run]:
+def runs(shared_team) -> list[Run]:
     runs = [make_measured_run(shared_team, name) for name in ("first", "second")]
     make_sampled_group(runs[0])
     return runs
 
 
-def test_each_kind_makes_its_line(bob_client: Client, runs: list[Run]) -> None:
+def test_each_kind_makes_its_line(bob_client, runs):
     one, two = (run.pk for run in runs)
     both = [two, one]
 
@@ -50,9 +50,7 @@ def test_each_kind_makes_its_line(bob_client: Client, runs: list[Run]) -> None:
     )
 
 
-def test_nothing_is_inserted_while_something_is_missing(
-    bob_client: Client, runs: list[Run]
-) -> None:
+def test_nothing_is_inserted_while_something_is_missing(bob_client, runs):
     for kind, num_runs in (("chart", 0), ("compare", 1), ("group", 0), ("group", 1)):
         page = get_page(bob_client, kind=kind, runs=[run.pk for run in runs[:num_runs]])
 
@@ -60,9 +58,7 @@ def test_nothing_is_inserted_while_something_is_missing(
         assert "data-insert disabled" in page, kind
 
 
-def test_runs_are_found_by_name_and_groups_by_step(
-    bob_client: Client, runs: list[Run]
-) -> None:
+def test_runs_are_found_by_name_and_groups_by_step(bob_client, runs):
     page = get_page(bob_client, q="sec")
     assert "second" in page
     assert "first" not in page
@@ -74,9 +70,7 @@ def test_runs_are_found_by_name_and_groups_by_step(
     assert "None stored" in get_page(bob_client, kind="group", runs=runs[0].pk, step=7)
 
 
-def test_another_teams_runs_are_neither_offered_nor_accepted(
-    bob_client: Client, charlie: User, runs: list[Run]
-) -> None:
+def test_another_teams_runs_are_neither_offered_nor_accepted(bob_client, charlie, runs):
     theirs = make_run(Team.objects.get(slug="other"), "secret-plan")
 
     page = get_page(bob_client, kind="chart", runs=[theirs.pk, "x", "9" * 30], q="")

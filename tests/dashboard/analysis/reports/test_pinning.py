@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.analysis.reports.document import Shown, show_report
 from dashboard.analysis.reports.models import Report
 from dashboard.runs.models import Run
@@ -29,12 +28,12 @@ def blocks_of(report: Report) -> list[Shown]:
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_measured_run(shared_team)
 
 
 @pytest.fixture(scope="module")
-def report(shared_team: Team, shared_alice: User, run: Run) -> Report:
+def report(shared_team, shared_alice, run) -> Report:
     make_sampled_group(run)
     other = make_other_run(shared_team)
     lines = [
@@ -47,9 +46,7 @@ def report(shared_team: Team, shared_alice: User, run: Run) -> Report:
     return make_report(shared_team, shared_alice, text)
 
 
-def test_a_pinned_block_outlives_its_run(
-    alice_client: Client, report: Report, run: Run
-) -> None:
+def test_a_pinned_block_outlives_its_run(alice_client, report, run):
     before = blocks_of(report)
     number = run.pk
     run.delete()
@@ -66,9 +63,7 @@ def test_a_pinned_block_outlives_its_run(
         assert gone.startswith(f"Run {number} ")
 
 
-def test_a_pin_keeps_its_state_and_a_live_block_goes_on(
-    report: Report, run: Run
-) -> None:
+def test_a_pin_keeps_its_state_and_a_live_block_goes_on(report, run):
     run.summary["last"]["kl/mean"] = 0.9
     run.save()
 
@@ -78,9 +73,7 @@ def test_a_pin_keeps_its_state_and_a_live_block_goes_on(
     assert live.data["runs"][0]["values"][1] == 0.9
 
 
-def test_a_block_is_pinned_and_made_live_by_a_button(
-    alice_client: Client, report: Report
-) -> None:
+def test_a_block_is_pinned_and_made_live_by_a_button(alice_client, report):
     address = f"/alpha/reports/{report.pk}/pin"
 
     alice_client.post(address, {"index": 5, "base_version": 1, "to": "pinned"})
@@ -98,9 +91,7 @@ def test_a_block_is_pinned_and_made_live_by_a_button(
     ]
 
 
-def test_a_pin_of_what_has_changed_is_refused(
-    alice_client: Client, report: Report
-) -> None:
+def test_a_pin_of_what_has_changed_is_refused(alice_client, report):
     address = f"/alpha/reports/{report.pk}/pin"
     cases = ((0, 7, "in the meantime"), (99, 1, "no longer"), ("x", 1, "no longer"))
     for index, number, expected in cases:
@@ -113,25 +104,21 @@ def test_a_pin_of_what_has_changed_is_refused(
         assert report.number == 1
 
 
-def test_a_block_without_data_is_not_pinned(team: Team, alice: User) -> None:
+def test_a_block_without_data_is_not_pinned(team, alice):
     report = make_report(team, alice, "::chart runs=999 pin")
 
     assert report.text == "::chart runs=999 pin"
     assert not report.pins.exists()
 
 
-def test_a_pin_of_another_report_is_not_shown(
-    team: Team, alice: User, report: Report
-) -> None:
+def test_a_pin_of_another_report_is_not_shown(team, alice, report):
     thief = make_report(team, alice, "::chart runs=1 pin=1\n::chart runs=1 pin=99")
 
     problems = [shown.problem for shown in blocks_of(thief)]
     assert ["pin 1" in problems[0], "pin 99" in problems[1]] == [True, True]
 
 
-def test_another_teams_run_is_like_a_missing_one(
-    team: Team, alice: User, charlie: User
-) -> None:
+def test_another_teams_run_is_like_a_missing_one(team, alice, charlie):
     theirs = make_run(Team.objects.get(slug="other"), "secret-plan")
     lines = (
         "chart runs={0}|group run={0} step=1 prompt=0|compare runs={0}|table runs={0}"
@@ -146,15 +133,13 @@ def test_another_teams_run_is_like_a_missing_one(
     assert all(one.data["gone"] for one in shown)
 
 
-def test_pinned_data_has_only_finite_numbers() -> None:
+def test_pinned_data_has_only_finite_numbers():
     tree = {"a": [1.0, math.nan, {"b": math.inf}], "c": "NaN"}
 
     assert plain(tree) == {"a": [1.0, None, {"b": None}], "c": "NaN"}
 
 
-def test_a_live_block_polls_while_its_run_trains(
-    alice_client: Client, team: Team, alice: User
-) -> None:
+def test_a_live_block_polls_while_its_run_trains(alice_client, team, alice):
     going = make_measured_run(team, "going", state="queued", finished_at=None)
     ended = make_measured_run(team, "ended")
     text = (
@@ -170,9 +155,7 @@ def test_a_live_block_polls_while_its_run_trains(
     assert alice_client.get(f"/alpha/reports/{report.pk}/blocks/3").status_code == 404
 
 
-def test_blocks_of_missing_runs_are_shown_with_a_reason(
-    team: Team, alice: User
-) -> None:
+def test_blocks_of_missing_runs_are_shown_with_a_reason(team, alice):
     huge = "9" * 18
     run = make_measured_run(team)
     report = make_report(

@@ -8,7 +8,7 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import digest, save_report
 from dashboard.runs.models import Run
@@ -27,14 +27,14 @@ TAG = re.compile(r"<([a-z][a-z0-9]*)")
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     run = make_measured_run(shared_team, state="queued", finished_at=None)  # it goes on
     make_sampled_group(run)
     return run
 
 
 @pytest.fixture(scope="module")
-def report(shared_team: Team, shared_alice: User, run: Run) -> Report:
+def report(shared_team, shared_alice, run) -> Report:
     other = make_other_run(shared_team)
     text = f"""We saw [this](http://testserver/alpha/runs/{run.pk}/) and
 [that](https://arxiv.org/abs/2402.03300).
@@ -56,9 +56,7 @@ def publish(client: Client, report: Report) -> str:
     return found[1]
 
 
-def test_a_public_link_works_until_it_is_revoked(
-    alice_client: Client, report: Report
-) -> None:
+def test_a_public_link_works_until_it_is_revoked(alice_client, report):
     address = publish(alice_client, report)
 
     shown = PageClient().get(address)
@@ -78,16 +76,14 @@ def test_a_public_link_works_until_it_is_revoked(
     assert alice_client.get(address).status_code == 404
 
 
-def test_a_new_link_ends_the_old_one(alice_client: Client, report: Report) -> None:
+def test_a_new_link_ends_the_old_one(alice_client, report):
     first, second = (publish(alice_client, report) for _ in range(2))
 
     assert PageClient().get(first).status_code == 404
     assert PageClient().get(second).status_code == 200
 
 
-def test_publishing_and_revoking_are_recorded(
-    alice_client: Client, bob_client: Client, report: Report
-) -> None:
+def test_publishing_and_revoking_are_recorded(alice_client, bob_client, report):
     publish(alice_client, report)
 
     page = bob_client.get(f"/alpha/reports/{report.pk}/").text
@@ -104,8 +100,8 @@ def test_publishing_and_revoking_are_recorded(
 
 
 def test_the_public_page_leads_nowhere_runs_nothing_and_stays_out_of_caches(
-    alice_client: Client, report: Report
-) -> None:
+    alice_client, report
+):
     shown = PageClient().get(publish(alice_client, report))
 
     links = re.findall(r'(?:href|src|action|hx-[a-z]+)="([^"]*)"', shown.text)
@@ -127,9 +123,7 @@ def test_the_public_page_leads_nowhere_runs_nothing_and_stays_out_of_caches(
     assert "Set-Cookie" not in headers
 
 
-def test_a_live_block_shows_current_data(
-    alice_client: Client, alice: User, report: Report, run: Run
-) -> None:
+def test_a_live_block_shows_current_data(alice_client, alice, report, run):
     address = publish(alice_client, report)
     PageClient().get(address)
 
@@ -141,7 +135,7 @@ def test_a_live_block_shows_current_data(
     assert shown.count("<figure") == 1
 
 
-def test_no_other_address_opens_anything(alice_client: Client, report: Report) -> None:
+def test_no_other_address_opens_anything(alice_client, report):
     token = publish(alice_client, report).split("/")[2]
     report.refresh_from_db()
 
@@ -156,9 +150,7 @@ def test_no_other_address_opens_anything(alice_client: Client, report: Report) -
         assert "Findings" not in answer.text, path
 
 
-def test_another_team_reaches_no_pin(
-    charlie_client: Client, charlie: User, report: Report
-) -> None:
+def test_another_team_reaches_no_pin(charlie_client, charlie, report):
     own = make_report(Team.objects.get(slug="other"), charlie, "x", "Own")
 
     preview = charlie_client.post(
@@ -173,7 +165,7 @@ def test_another_team_reaches_no_pin(
     assert "no pin 1" in mine.text
 
 
-def test_user_text_is_escaped(alice_client: Client, alice: User, team: Team) -> None:
+def test_user_text_is_escaped(alice_client, alice, team):
     run = make_run(team, HOSTILE[:80], summary={"last": {HOSTILE: 1.0}})
     make_group(run, step=1, texts=[HOSTILE] * 4, prompt=HOSTILE, answer=HOSTILE)
     metric = HOSTILE.replace(" ", "%20").replace("=", "%3D")

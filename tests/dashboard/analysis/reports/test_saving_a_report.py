@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from django.test import Client
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.analysis.reports import services
 from dashboard.analysis.reports.models import Pin, Report
 from dashboard.analysis.reports.services import MAX_BLOCKS, MAX_CHARS, save_report
@@ -17,7 +16,7 @@ def edit(client: Client, report: Report, **fields: object):  # type: ignore[no-u
     return client.post(f"/alpha/reports/{report.pk}/edit", {**form, **fields})
 
 
-def test_a_report_is_written_and_found(alice_client: Client, team: Team) -> None:
+def test_a_report_is_written_and_found(alice_client, team):
     made = alice_client.post(
         "/alpha/reports/new", {"title": " Length\n penalty ", "text": "It\r\nhelps. \n"}
     )
@@ -34,9 +33,7 @@ def test_a_report_is_written_and_found(alice_client: Client, team: Team) -> None
         assert ("Length penalty" in page) is found
 
 
-def test_a_concurrent_save_is_shown_and_kept(
-    alice_client: Client, alice: User, bob: User, team: Team
-) -> None:
+def test_a_concurrent_save_is_shown_and_kept(alice_client, alice, bob, team):
     report = make_report(team, alice, "First\nsecond")
     opened = report.number
     save_report(report=report, user=bob, number=1, title="Theirs", text="First\nof Bob")
@@ -63,9 +60,7 @@ def test_a_concurrent_save_is_shown_and_kept(
     assert list(texts) == ["First\nsecond", "First\nof Bob", "First\nof Alice"]
 
 
-def test_too_much_is_refused_and_nothing_is_lost(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_too_much_is_refused_and_nothing_is_lost(alice_client, alice, team):
     report = make_report(team, alice, "Text")
     for name, value, expected in (
         ("title", "  ", "title"),
@@ -82,15 +77,13 @@ def test_too_much_is_refused_and_nothing_is_lost(
     assert report.number == 1
 
 
-def test_nul_characters_are_left_out(alice_client: Client, team: Team) -> None:
+def test_nul_characters_are_left_out(alice_client, team):
     alice_client.post("/alpha/reports/new", {"title": "a\0b", "text": "c\0d"})
 
     assert Report.objects.values_list("title", "text").get() == ("ab", "cd")
 
 
-def test_an_old_version_is_read_and_restored(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_an_old_version_is_read_and_restored(alice_client, alice, team):
     report = make_report(team, alice, "Old")
     edit(alice_client, report, text="New", title="Newer")
 
@@ -104,9 +97,7 @@ def test_an_old_version_is_read_and_restored(
     assert report.versions.count() == 3
 
 
-def test_a_version_that_is_not_kept_is_not_found(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_a_version_that_is_not_kept_is_not_found(alice_client, alice, team):
     report = make_report(team, alice, "Text")
 
     for version in ("0", "9", "x", "-1", "9" * 30):
@@ -114,9 +105,7 @@ def test_a_version_that_is_not_kept_is_not_found(
         assert alice_client.get(address).status_code == 404, version
 
 
-def test_old_versions_go_with_the_pins_that_only_they_name(
-    alice: User, team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_versions_go_with_the_pins_that_only_they_name(alice, team, monkeypatch):
     monkeypatch.setattr(services, "MAX_VERSIONS", 2)
     run = make_measured_run(team)
     report = make_report(team, alice, f"::table runs={run.pk} pin")
@@ -131,9 +120,7 @@ def test_old_versions_go_with_the_pins_that_only_they_name(
     assert not Pin.objects.exists()
 
 
-def test_a_deleted_report_is_in_the_audit_log(
-    alice_client: Client, alice: User, team: Team
-) -> None:
+def test_a_deleted_report_is_in_the_audit_log(alice_client, alice, team):
     report = make_report(team, alice, "Text", "Gone soon")
 
     alice_client.post(f"/alpha/reports/{report.pk}/delete")

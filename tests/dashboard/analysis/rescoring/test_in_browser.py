@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
-from pytest_django.fixtures import Settings
+from playwright.sync_api import expect
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
@@ -27,12 +26,12 @@ Make = Callable[[Team], str]
 
 
 @pytest.fixture
-def data_folder(settings: Settings) -> Path:
+def data_folder(settings) -> Path:
     """The web process's own: it is kept from test to test."""
     return Path(settings.COHORT_DATA)
 
 
-def test_a_run_is_rescored_from_its_page(page: Page, team: Team) -> None:
+def test_a_run_is_rescored_from_its_page(page, team):
     run = make_scored_run(team, num_steps=4)
     page.goto(f"/alpha/runs/{run.pk}/")
     page.get_by_label("More actions").click()
@@ -67,7 +66,7 @@ def test_a_run_is_rescored_from_its_page(page: Page, team: Team) -> None:
     expect(page).to_have_url(re.compile(rf"/runs/{run.pk}/groups/[13]/\d/#completion"))
 
 
-def test_a_point_opens_one_of_its_completions(page: Page, team: Team) -> None:
+def test_a_point_opens_one_of_its_completions(page, team):
     rescoring = see_through(start(make_scored_run(team), [RIGHT, SHORT]), beats=True)
     page.goto(f"/alpha/rescorings/{rescoring.pk}/")
     point = page.locator("[data-figure=scatter] .points path").first
@@ -84,7 +83,7 @@ def test_a_point_opens_one_of_its_completions(page: Page, team: Team) -> None:
     expect(page).to_have_url(re.compile(r"/groups/1/\d/#completion-\d"))
 
 
-def test_a_deletion_is_confirmed(page: Page, team: Team) -> None:
+def test_a_deletion_is_confirmed(page, team):
     rescoring = see_through(start(make_scored_run(team), [SHORT]), beats=True)
     page.goto(f"/alpha/rescorings/{rescoring.pk}/")
 
@@ -106,9 +105,7 @@ def refused(team: Team) -> str:
 
 
 @pytest.mark.parametrize("make", [nothing, refused])
-def test_pages_are_accessible_and_do_not_scroll_sideways(
-    page: Page, team: Team, make: Make
-) -> None:
+def test_pages_are_accessible_and_do_not_scroll_sideways(page, team, make):
     address = f"/alpha/{make(team)}"
 
     page.goto(address)

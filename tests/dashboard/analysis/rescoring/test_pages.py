@@ -25,17 +25,17 @@ from tests.dashboard.rewards.editor import fields
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_scored_run(shared_team, name="calm-otter-1", num_steps=4)
 
 
 @pytest.fixture(scope="module")
-def short(shared_team: Team) -> RecipeVersion:
+def short(shared_team) -> RecipeVersion:
     return make_recipe(shared_team, name="short", rules=[SHORT])
 
 
 @pytest.fixture(scope="module")
-def done(run: Run) -> Rescoring:
+def done(run) -> Rescoring:
     return see_through(start(run, [RIGHT, SHORT]))
 
 
@@ -51,9 +51,7 @@ SHORT_FIELDS = (
 RIGHT_FIELDS = ("numeric_answer", {"name": "right"})
 
 
-def test_the_form_counts_what_will_be_scored(
-    alice_client: Client, run: Run, short: RecipeVersion
-) -> None:
+def test_the_form_counts_what_will_be_scored(alice_client, run, short):
     address = f"/alpha/rescorings/new?run={run.pk}&recipe={short.pk}&every=2"
 
     page = alice_client.get(f"{address}&first_step=2").text
@@ -63,15 +61,13 @@ def test_the_form_counts_what_will_be_scored(
     assert "8 completions" in page  # of the first step, timed just now
 
 
-def test_the_form_starts_with_the_runs_recipe(alice_client: Client, run: Run) -> None:
+def test_the_form_starts_with_the_runs_recipe(alice_client, run):
     draft = alice_client.get(f"/alpha/rescorings/new?run={run.pk}").context["draft"]
 
     assert [rule.name for rule in draft.rules] == ["right"]
 
 
-def test_a_recipe_with_unknown_rules_is_explained(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_recipe_with_unknown_rules_is_explained(alice_client, run):
     run.config["reward"]["recipe"]["rules"][0]["kind"] = "gone"
     run.save()
 
@@ -81,9 +77,7 @@ def test_a_recipe_with_unknown_rules_is_explained(
     assert "no longer exists" in page.text
 
 
-def test_a_start_leads_to_the_rescoring(
-    alice_client: Client, run: Run, short: RecipeVersion
-) -> None:
+def test_a_start_leads_to_the_rescoring(alice_client, run, short):
     answer = alice_client.post(
         f"/alpha/rescorings/new?run={run.pk}&recipe={short.pk}",
         fields(SHORT_FIELDS, action="start", last_step="2"),
@@ -97,9 +91,7 @@ def test_a_start_leads_to_the_rescoring(
     assert 'hx-trigger="every 1s"' in page
 
 
-def test_an_edited_recipe_has_no_version(
-    alice_client: Client, run: Run, short: RecipeVersion
-) -> None:
+def test_an_edited_recipe_has_no_version(alice_client, run, short):
     alice_client.post(
         f"/alpha/rescorings/new?run={run.pk}&recipe={short.pk}",
         fields(("length", {"weight": "3"}), action="start"),
@@ -115,9 +107,7 @@ def test_an_edited_recipe_has_no_version(
     assert f"Recipe of rescoring {rescoring.pk}" in again
 
 
-def test_an_unchanged_recipe_of_the_run_is_each_steps_own(
-    alice_client: Client, run: Run
-) -> None:
+def test_an_unchanged_recipe_of_the_run_is_each_steps_own(alice_client, run):
     alice_client.post(
         f"/alpha/rescorings/new?run={run.pk}", fields(RIGHT_FIELDS, action="start")
     )
@@ -125,7 +115,7 @@ def test_an_unchanged_recipe_of_the_run_is_each_steps_own(
     assert Rescoring.objects.get().spec is None
 
 
-def test_a_refusal_shows_the_error(alice_client: Client, run: Run) -> None:
+def test_a_refusal_shows_the_error(alice_client, run):
     for given, wrong in (
         ({"first_step": "3", "last_step": "2"}, "last_step"),
         ({"first_step": "77"}, ""),
@@ -142,9 +132,7 @@ def test_a_refusal_shows_the_error(alice_client: Client, run: Run) -> None:
     assert not Rescoring.objects.exists()
 
 
-def test_a_judge_requires_consent_to_its_number_of_requests(
-    alice_client: Client, run: Run, team: Team
-) -> None:
+def test_a_judge_requires_consent_to_its_number_of_requests(alice_client, run, team):
     rule = {
         "name": "judge",
         "kind": "llm_judge",
@@ -158,9 +146,7 @@ def test_a_judge_requires_consent_to_its_number_of_requests(
     assert 'name="may_ask"' in page.text
 
 
-def test_a_viewer_cannot_start_a_rescoring(
-    bob_client: Client, run: Run, done: Rescoring
-) -> None:
+def test_a_viewer_cannot_start_a_rescoring(bob_client, run, done):
     page = bob_client.get(f"/alpha/rescorings/new?run={run.pk}").text
     result = bob_client.get(f"/alpha/rescorings/{done.pk}/").text
 
@@ -173,8 +159,8 @@ def test_a_viewer_cannot_start_a_rescoring(
 
 
 def test_rescorings_of_another_team_are_not_found(
-    charlie_client: Client, alice_client: Client, run: Run, done: Rescoring
-) -> None:
+    charlie_client, alice_client, run, done
+):
     other = Team.objects.get(slug="other")
     theirs = make_scored_run(other, name="theirs")
 
@@ -185,7 +171,7 @@ def test_rescorings_of_another_team_are_not_found(
     assert "theirs" not in page
 
 
-def test_a_result_shows_the_changes(alice_client: Client, done: Rescoring) -> None:
+def test_a_result_shows_the_changes(alice_client, done):
     page = alice_client.get(f"/alpha/rescorings/{done.pk}/").text
 
     assert "32 of 32" in page
@@ -195,9 +181,7 @@ def test_a_result_shows_the_changes(alice_client: Client, done: Rescoring) -> No
     assert f"/alpha/runs/{run}/groups/1/0/#completion-" in page
 
 
-def test_the_table_is_sorted_by_the_query(
-    alice_client: Client, done: Rescoring
-) -> None:
+def test_the_table_is_sorted_by_the_query(alice_client, done):
     address = f"/alpha/rescorings/{done.pk}/"
 
     moved = alice_client.get(address).context
@@ -210,7 +194,7 @@ def test_the_table_is_sorted_by_the_query(
     assert every["page"].paginator.count == 32
 
 
-def test_the_runs_recipe_gives_equal_rewards(alice_client: Client, run: Run) -> None:
+def test_the_runs_recipe_gives_equal_rewards(alice_client, run):
     same = see_through(start(run))
 
     answer = alice_client.get(f"/alpha/rescorings/{same.pk}/")
@@ -220,9 +204,7 @@ def test_the_runs_recipe_gives_equal_rewards(alice_client: Client, run: Run) -> 
     assert answer.context["is_same"]
 
 
-def test_the_page_reloads_when_the_rescoring_ends(
-    alice_client: Client, done: Rescoring, run: Run
-) -> None:
+def test_the_page_reloads_when_the_rescoring_ends(alice_client, done, run):
     waiting = start(run)
 
     ended = alice_client.get(f"/alpha/rescorings/{done.pk}/progress")
@@ -232,9 +214,7 @@ def test_the_page_reloads_when_the_rescoring_ends(
     assert "HX-Refresh" not in open_.headers
 
 
-def test_it_is_exported_completion_by_completion(
-    alice_client: Client, done: Rescoring
-) -> None:
+def test_it_is_exported_completion_by_completion(alice_client, done):
     address = f"/alpha/rescorings/{done.pk}/completions"
 
     lines = _body(alice_client, f"{address}.jsonl").splitlines()
@@ -250,7 +230,7 @@ def test_it_is_exported_completion_by_completion(
     assert alice_client.get(f"{address}.xml").status_code == 404
 
 
-def test_a_failing_export_sends_no_file(alice_client: Client, done: Rescoring) -> None:
+def test_a_failing_export_sends_no_file(alice_client, done):
     done.scored.update(scores=b"odd")
     alice_client.raise_request_exception = False
 
@@ -265,9 +245,7 @@ def _body(client: Client, address: str) -> str:
     return b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
 
 
-def test_the_list_can_be_limited_to_a_run(
-    alice_client: Client, run: Run, done: Rescoring, team: Team
-) -> None:
+def test_the_list_can_be_limited_to_a_run(alice_client, run, done, team):
     other = make_scored_run(team, name="brave-fox-2")
 
     every = alice_client.get("/alpha/rescorings/").text
@@ -277,9 +255,7 @@ def test_the_list_can_be_limited_to_a_run(
     assert f"/alpha/rescorings/{done.pk}/" not in one
 
 
-def test_runs_and_recipes_lead_there(
-    alice_client: Client, run: Run, short: RecipeVersion
-) -> None:
+def test_runs_and_recipes_lead_there(alice_client, run, short):
     page = alice_client.get(f"/alpha/runs/{run.pk}/").text
     recipe = alice_client.get(f"/alpha/rewards/{short.recipe_id}/").text
 
@@ -287,8 +263,6 @@ def test_runs_and_recipes_lead_there(
     assert f"/alpha/rescorings/new?recipe={short.pk}" in recipe
 
 
-def test_a_result_takes_few_queries(
-    alice_client: Client, done: Rescoring, django_assert_max_num_queries: object
-) -> None:
+def test_a_result_takes_few_queries(alice_client, done, django_assert_max_num_queries):
     with django_assert_max_num_queries(12):  # type: ignore[operator]
         alice_client.get(f"/alpha/rescorings/{done.pk}/")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
 from dashboard.analysis.rescoring.results import read_columns
 from dashboard.analysis.rescoring.services import (
@@ -49,7 +47,7 @@ JUDGE = {
 
 
 @pytest.fixture(scope="module")
-def run(shared_team: Team) -> Run:
+def run(shared_team) -> Run:
     return make_scored_run(shared_team)
 
 
@@ -63,7 +61,7 @@ def lose_worker() -> None:
     reap()
 
 
-def test_every_nth_stored_step_is_scored(team: Team) -> None:
+def test_every_nth_stored_step_is_scored(team):
     run = make_scored_run(team, num_steps=7)
     Group.objects.filter(run=run, step=4).delete()
 
@@ -74,7 +72,7 @@ def test_every_nth_stored_step_is_scored(team: Team) -> None:
     assert (found.num_completions, found.num_found) == (24, 40)
 
 
-def test_steps_that_are_rolled_up_are_not_counted(run: Run) -> None:
+def test_steps_that_are_rolled_up_are_not_counted(run):
     """A rollup holds the sizes of a step's groups; here of others than are stored."""
     make_rollup(run, 2, [make_group((1.0, 0.0, 0.5))])
     make_rollup(run, 9, [make_group((1.0, 0.0))])  # whose groups were not kept
@@ -85,13 +83,13 @@ def test_steps_that_are_rolled_up_are_not_counted(run: Run) -> None:
     assert found.num_completions == found.num_found == 8 + 3 + 8
 
 
-def test_superseded_steps_are_left_out(run: Run) -> None:
+def test_superseded_steps_are_left_out(run):
     Group.objects.filter(run=run, step=3).update(superseded_by=2)
 
     assert select_steps(run, None, None, 1).steps == [1, 2]
 
 
-def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
+def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run):
     rescoring = start(run, [SHORT])
     claim = take("rescoring")
     seen: list[int] = []
@@ -117,7 +115,7 @@ def test_a_lost_workers_steps_are_kept_and_the_rest_follows(run: Run) -> None:
     assert len(places) == len(found) == 24
 
 
-def test_a_worker_without_the_lease_writes_nothing(run: Run) -> None:
+def test_a_worker_without_the_lease_writes_nothing(run):
     start(run)
     slow = take("rescoring")
     lose_worker()
@@ -129,7 +127,7 @@ def test_a_worker_without_the_lease_writes_nothing(run: Run) -> None:
     assert (job.state, job.worker) == ("running", "quick")
 
 
-def test_a_stored_step_resets_the_number_of_losses(run: Run) -> None:
+def test_a_stored_step_resets_the_number_of_losses(run):
     start(run)
     for _ in range(2):
         take("rescoring")
@@ -153,7 +151,7 @@ def _ends_at(number: int) -> Callable[[], bool]:
     return is_shutting_down
 
 
-def test_a_cancelled_rescoring_has_a_result(run: Run) -> None:
+def test_a_cancelled_rescoring_has_a_result(run):
     rescoring = start(run)
     seen: list[int] = []
 
@@ -168,7 +166,7 @@ def test_a_cancelled_rescoring_has_a_result(run: Run) -> None:
     assert live(rescoring).result["num_steps"] == 1
 
 
-def test_a_team_has_at_most_four_open_rescorings(run: Run) -> None:
+def test_a_team_has_at_most_four_open_rescorings(run):
     for _ in range(MAX_OPEN):
         start(run)
 
@@ -178,9 +176,7 @@ def test_a_team_has_at_most_four_open_rescorings(run: Run) -> None:
     assert refused.value.code == "rescoring.too_many_open"
 
 
-def test_too_many_completions_are_refused_with_a_step_interval(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_completions_are_refused_with_a_step_interval(run, monkeypatch):
     monkeypatch.setattr("dashboard.analysis.rescoring.services.MAX_COMPLETIONS", 10)
 
     with pytest.raises(UserError, match="interval of 3") as refused:
@@ -189,14 +185,14 @@ def test_too_many_completions_are_refused_with_a_step_interval(
     assert refused.value.code == "rescoring.too_many_completions"
 
 
-def test_steps_without_stored_groups_are_refused(run: Run) -> None:
+def test_steps_without_stored_groups_are_refused(run):
     with pytest.raises(UserError) as refused:
         start(run, first_step=9, last_step=12)
 
     assert refused.value.code == "rescoring.no_groups"
 
 
-def test_a_dataset_in_the_trash_is_refused(run: Run) -> None:
+def test_a_dataset_in_the_trash_is_refused(run):
     trash_dataset(run.dataset_version.dataset, None)
     run.refresh_from_db()
 
@@ -206,14 +202,14 @@ def test_a_dataset_in_the_trash_is_refused(run: Run) -> None:
     assert refused.value.code == "rescoring.dataset_trashed"
 
 
-def test_a_reward_model_is_refused(run: Run) -> None:
+def test_a_reward_model_is_refused(run):
     model = {"name": "model", "kind": "reward_model", "params": {"path": "/m"}}
 
     with pytest.raises(ValueError, match="model"):
         start(run, [model])
 
 
-def test_a_judge_requires_consent(run: Run) -> None:
+def test_a_judge_requires_consent(run):
     with pytest.raises(UserError) as refused:
         start(run, [JUDGE])
 
@@ -221,7 +217,7 @@ def test_a_judge_requires_consent(run: Run) -> None:
     assert start(run, [JUDGE], allows_judges=True).state == "queued"
 
 
-def test_a_judge_without_its_key_fails_before_any_request(run: Run) -> None:
+def test_a_judge_without_its_key_fails_before_any_request(run):
     named = {**JUDGE, "params": {**JUDGE["params"], "key_name": "NOBODYS"}}
 
     failed = see_through(start(run, [named], allows_judges=True))
@@ -231,7 +227,7 @@ def test_a_judge_without_its_key_fails_before_any_request(run: Run) -> None:
     assert not RescoredStep.objects.exists()
 
 
-def test_any_answer_of_a_row_is_right_again(run: Run) -> None:
+def test_any_answer_of_a_row_is_right_again(run):
     assert run.dataset_version
     several = {"answer": '["2", "9"]', "answer_is_list": True}
     run.dataset_version.rows.filter(position=1).update(**several)
@@ -245,7 +241,7 @@ def test_any_answer_of_a_row_is_right_again(run: Run) -> None:
     assert (rule["num_changed"], rule["num_both"]) == (2 * 3, 8 * 3)
 
 
-def test_a_group_of_another_row_is_refused(run: Run) -> None:
+def test_a_group_of_another_row_is_refused(run):
     Group.objects.filter(step=2, prompt_index=1).update(answer="17")
 
     failed = see_through(start(run))
@@ -255,7 +251,7 @@ def test_a_group_of_another_row_is_refused(run: Run) -> None:
     assert [each.step for each in failed.scored.all()] == [1]  # which is kept
 
 
-def test_a_group_of_a_missing_row_is_refused(run: Run) -> None:
+def test_a_group_of_a_missing_row_is_refused(run):
     Group.objects.filter(step=1, prompt_index=1).update(prompt_index=99)
 
     failed = see_through(start(run))
@@ -263,7 +259,7 @@ def test_a_group_of_a_missing_row_is_refused(run: Run) -> None:
     assert "row 99 (line 100)" in failed.error
 
 
-def test_only_what_has_ended_is_deleted(run: Run) -> None:
+def test_only_what_has_ended_is_deleted(run):
     rescoring = start(run)
     with pytest.raises(UserError, match="queued"):
         delete_rescoring(rescoring=rescoring, user=None)
@@ -275,7 +271,7 @@ def test_only_what_has_ended_is_deleted(run: Run) -> None:
     assert not RescoredStep.objects.exists()
 
 
-def test_old_rescorings_are_deleted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rescorings_are_deleted(run, monkeypatch):
     monkeypatch.setattr("dashboard.analysis.rescoring.services.MOST_KEPT", 2)
     ages = (31, 1, 1, 1)
     ended = [start(run) for _ in ages]
@@ -295,7 +291,7 @@ def test_old_rescorings_are_deleted(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert folder_of(waiting.pk).exists()
 
 
-def test_rescorings_have_a_queue_slot_and_a_periodic_task(tmp_path: Path) -> None:
+def test_rescorings_have_a_queue_slot_and_a_periodic_task(tmp_path):
     tasks = {one["task"] for one in app.conf.beat_schedule.values()}
 
     assert {"jobs.reap", "jobs.clean"} <= tasks
@@ -309,6 +305,6 @@ def test_rescorings_have_a_queue_slot_and_a_periodic_task(tmp_path: Path) -> Non
     assert default.arguments[at + 1] == "5"
 
 
-def test_the_runs_recipe_is_not_stored(run: Run) -> None:
+def test_the_runs_recipe_is_not_stored(run):
     assert start(run).spec is None
     assert start(run, [RIGHT]).spec == {"rules": start(run, [RIGHT]).spec["rules"]}  # type: ignore[index]

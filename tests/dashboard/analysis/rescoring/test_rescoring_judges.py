@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from django.db.models.functions import Now
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.results import read_columns
 from dashboard.analysis.rescoring.services import folder_of
@@ -28,7 +26,7 @@ from tests.trainer.rewards.judge_server import Judging, judge_server
 
 
 @pytest.fixture
-def judging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judging]:
+def judging(monkeypatch) -> Iterator[Judging]:
     with judge_server() as server:
         monkeypatch.setenv("COHORT_JUDGE_HOSTS", server.url.split("/")[2])
         yield server
@@ -43,7 +41,7 @@ def rule(judging: Judging) -> dict[str, Any]:
     return {"name": "judge", "kind": "llm_judge", "params": params}
 
 
-def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> None:
+def test_it_judges_the_stored_conversations(team, judging):
     parts = {"data": {"rows": "rows.jsonl", "system_prompt": "Be brief."}}
     run = make_scored_run(team, num_steps=1, num_prompts=1, parts=parts)
 
@@ -59,7 +57,7 @@ def test_it_judges_the_stored_conversations(team: Team, judging: Judging) -> Non
     )
 
 
-def test_a_lost_worker_repeats_no_judge_request(team: Team, judging: Judging) -> None:
+def test_a_lost_worker_repeats_no_judge_request(team, judging):
     run = make_scored_run(team, num_steps=2, num_prompts=2)
     rescoring = start(run, [rule(judging)], allows_judges=True)
     claim = take("rescoring")
@@ -85,7 +83,7 @@ def test_a_lost_worker_repeats_no_judge_request(team: Team, judging: Judging) ->
     assert len(read_columns(done).completions) == 16
 
 
-def test_judge_replies_are_deleted_at_the_end(team: Team, judging: Judging) -> None:
+def test_judge_replies_are_deleted_at_the_end(team, judging):
     run = make_scored_run(team, num_steps=1, num_prompts=1)
 
     done = see_through(start(run, [rule(judging)], allows_judges=True))
@@ -95,9 +93,7 @@ def test_judge_replies_are_deleted_at_the_end(team: Team, judging: Judging) -> N
     assert not folder_of(done.pk).exists()
 
 
-def test_an_estimate_sends_no_judge_request(
-    team: Team, judging: Judging, alice_client: Client
-) -> None:
+def test_an_estimate_sends_no_judge_request(team, judging, alice_client):
     run = make_scored_run(team)
     version = make_recipe(team, name="judged", rules=[rule(judging)])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import SIGNALS, count_reordered, ranks
 from dashboard.analysis.rescoring.results import correlation, mean_ranks, read_columns
 from dashboard.analysis.rescoring.services import list_failures
@@ -27,7 +26,7 @@ def reward(completion, answer):
 pytestmark = pytest.mark.django_db
 
 
-def test_new_rewards_are_stored_with_the_old_ones(team: Team) -> None:
+def test_new_rewards_are_stored_with_the_old_ones(team):
     run = make_scored_run(team, num_steps=1, num_prompts=1)
 
     rescoring = see_through(start(run, [RIGHT, SHORT]))
@@ -45,7 +44,7 @@ def test_new_rewards_are_stored_with_the_old_ones(team: Team) -> None:
     assert found["new_advantage"] == pytest.approx(expected)
 
 
-def test_nothing_stored_of_the_run_is_changed(team: Team) -> None:
+def test_nothing_stored_of_the_run_is_changed(team):
     run = make_scored_run(team)
     before = (
         list(GroupCompletions.objects.order_by("pk").values()),
@@ -63,7 +62,7 @@ def test_nothing_stored_of_the_run_is_changed(team: Team) -> None:
     assert run.config == config
 
 
-def test_its_own_recipe_changes_nothing(team: Team) -> None:
+def test_its_own_recipe_changes_nothing(team):
     run = make_scored_run(team, rules=[RIGHT, SHORT])
 
     result = see_through(start(run)).result
@@ -74,7 +73,7 @@ def test_its_own_recipe_changes_nothing(team: Team) -> None:
     assert result["pearson"] == pytest.approx(1.0)
 
 
-def test_groups_gain_and_lose_their_signal(team: Team) -> None:
+def test_groups_gain_and_lose_their_signal(team):
     """Row 0 has equal lengths; all texts are wrong or right alike."""
     run = make_scored_run(
         team, num_steps=1, num_prompts=1, texts=["{right}", "it is {right}"]
@@ -93,7 +92,7 @@ def test_groups_gain_and_lose_their_signal(team: Team) -> None:
     assert given_up["matrix"][place("mixed")][place("all_right")] == 1
 
 
-def test_a_rule_of_both_recipes_is_compared_by_itself(team: Team) -> None:
+def test_a_rule_of_both_recipes_is_compared_by_itself(team):
     run = make_scored_run(team, num_steps=2, rules=[RIGHT, SHORT])
     longer = {**SHORT, "params": {"maximum": 40, "soft_edge": 12}}
     other = {**RIGHT, "name": "other"}
@@ -107,7 +106,7 @@ def test_a_rule_of_both_recipes_is_compared_by_itself(team: Team) -> None:
     assert (new["num_old"], new["num_new"], new["num_both"]) == (0, 16, 0)
 
 
-def test_weights_are_those_of_the_stored_step(team: Team) -> None:
+def test_weights_are_those_of_the_stored_step(team):
     run = make_scored_run(team, num_steps=3, num_prompts=1, texts=["{right}"])
     fading = {
         **RIGHT,
@@ -120,7 +119,7 @@ def test_weights_are_those_of_the_stored_step(team: Team) -> None:
     assert found["new"].tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_penalty_for_length_is_of_the_stored_tokens(team: Team) -> None:
+def test_a_penalty_for_length_is_of_the_stored_tokens(team):
     parts = {
         "rollout": {"max_new_tokens": 20, "group_size": 4, "prompts_per_step": 2},
         "reward": {
@@ -139,7 +138,7 @@ def test_a_penalty_for_length_is_of_the_stored_tokens(team: Team) -> None:
     assert [rule["name"] for rule in rescoring.result["rules"]] == ["right", "overlong"]
 
 
-def test_process_credit_has_no_new_advantages(team: Team) -> None:
+def test_process_credit_has_no_new_advantages(team):
     parts = {
         "advantage": {"credit": "process"},
         "reward": {"recipe": {"rules": [RIGHT]}, "step_recipe": {"rules": [SHORT]}},
@@ -154,7 +153,7 @@ def test_process_credit_has_no_new_advantages(team: Team) -> None:
     assert rescoring.result["num_both"] == 8
 
 
-def test_scaling_by_the_mean_with_a_penalty_has_a_problem(team: Team) -> None:
+def test_scaling_by_the_mean_with_a_penalty_has_a_problem(team):
     parts = {"advantage": {"scale": "mean"}}
     run = make_scored_run(team, num_steps=1, parts=parts)
     penalty = {**SHORT, "weight": -1.0}
@@ -165,7 +164,7 @@ def test_scaling_by_the_mean_with_a_penalty_has_a_problem(team: Team) -> None:
     assert "at least 0" in rescoring.result["problem"]
 
 
-def test_failed_scores_are_counted_and_listed(team: Team) -> None:
+def test_failed_scores_are_counted_and_listed(team):
     run = make_scored_run(team, num_steps=2, num_prompts=1)
     code = {"name": "code", "kind": "python_function", "params": {"source": FAILING}}
 
@@ -180,13 +179,13 @@ def test_failed_scores_are_counted_and_listed(team: Team) -> None:
     assert rescoring.result["rules"][1]["num_new"] == 4
 
 
-def test_ties_share_a_rank() -> None:
+def test_ties_share_a_rank():
     values = np.array([0.5, 1.0, 0.5, np.nan])
 
     assert ranks(values).tolist() == [2, 1, 2, 0]
 
 
-def test_new_and_broken_ties_count_as_reordered() -> None:
+def test_new_and_broken_ties_count_as_reordered():
     old = np.array([1.0, 1.0, 0.0, np.nan])
 
     assert count_reordered(old, np.array([2.0, 1.0, 0.0, 5.0])) == (3, 1)
@@ -194,7 +193,7 @@ def test_new_and_broken_ties_count_as_reordered() -> None:
     assert count_reordered(old, np.array([0.0, 0.0, 1.0, 5.0])) == (3, 2)
 
 
-def test_correlations_are_those_of_scipy() -> None:
+def test_correlations_are_those_of_scipy():
     from scipy import stats
 
     generator = np.random.default_rng(0)

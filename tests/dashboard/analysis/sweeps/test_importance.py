@@ -32,7 +32,7 @@ def draw_outcome(points: np.ndarray, *effects: list[float], noise: float) -> Num
     return effect + noise * rng.standard_normal(len(points))
 
 
-def test_one_setting_has_hays_omega_squared() -> None:
+def test_one_setting_has_hays_omega_squared():
     points = grid(4, seeds=5)
     y = draw_outcome(points, [0, 1, 2, 1], noise=1.0)
     by_level = y.reshape(4, 5)
@@ -47,7 +47,7 @@ def test_one_setting_has_hays_omega_squared() -> None:
     assert found.rest.value == pytest.approx(1 - omega)
 
 
-def test_a_part_is_the_mean_over_all_orders() -> None:
+def test_a_part_is_the_mean_over_all_orders():
     """Of settings that go together, as Lindeman, Merenda and Gold define it."""
     rng = np.random.default_rng(2)
     first = rng.standard_normal((20, 2))
@@ -76,7 +76,7 @@ def test_a_part_is_the_mean_over_all_orders() -> None:
     assert sum(wanted) + found.rest.value == pytest.approx(1)
 
 
-def test_equal_columns_share_what_either_explains() -> None:
+def test_equal_columns_share_what_either_explains():
     points = grid(3, 2, seeds=3)
     first, other = columns(points)
     y = draw_outcome(points, [0, 1, 3], [0, 0], noise=0.5)
@@ -89,14 +89,14 @@ def test_equal_columns_share_what_either_explains() -> None:
     )
 
 
-def test_the_same_runs_give_the_same_result() -> None:
+def test_the_same_runs_give_the_same_result():
     points = grid(3, 2, seeds=2)
     y = draw_outcome(points, [0, 1, 3], [0, 0], noise=0.5)
 
     assert weigh(columns(points), y) == weigh(columns(points), y)
 
 
-def test_a_larger_unit_changes_nothing() -> None:
+def test_a_larger_unit_changes_nothing():
     points = grid(3, 2, seeds=2)
     y = draw_outcome(points, [0, 1, 3], [0, 1], noise=0.5)
 
@@ -108,7 +108,7 @@ def test_a_larger_unit_changes_nothing() -> None:
         )
 
 
-def test_without_noise_nothing_is_left_for_the_rest() -> None:
+def test_without_noise_nothing_is_left_for_the_rest():
     points = grid(3, 2, seeds=2)
 
     found = weigh(columns(points), draw_outcome(points, [0, 1, 3], [0, 1], noise=0.0))
@@ -117,21 +117,21 @@ def test_without_noise_nothing_is_left_for_the_rest() -> None:
     assert found.shares[0].low == pytest.approx(found.shares[0].value)
 
 
-def test_too_few_runs_are_refused() -> None:
+def test_too_few_runs_are_refused():
     points = grid(3, 2)
 
     with pytest.raises(ValueError, match="6 runs leave 2"):
         weigh([*columns(points)], np.arange(6.0))
 
 
-def test_equal_outcomes_are_refused() -> None:
+def test_equal_outcomes_are_refused():
     points = grid(3, 2, seeds=2)
 
     with pytest.raises(ValueError, match="outcomes"):
         weigh(columns(points), np.full(12, 0.3))
 
 
-def test_degrees_are_the_rank() -> None:
+def test_degrees_are_the_rank():
     first, second = columns(grid(3, 2))
 
     assert degrees([first, second, first[:, :1]]) == 3
@@ -145,9 +145,7 @@ def test_degrees_are_the_rank() -> None:
         (grid(3, 3, 3), [[0, 0.1, 0.3], [0, 0.05, 0], [0, 0, 0]], 0.1),
     ],
 )
-def test_intervals_contain_the_true_share(
-    points: np.ndarray, effects: list[list[float]], noise: float
-) -> None:
+def test_intervals_contain_the_true_share(points, effects, noise):
     """95 % are meant; of 120 draws fewer than 105 hold it once in 10,000 times."""
     rng = np.random.default_rng(3)
     by_setting = [np.array(e)[points[:, j]] for j, e in enumerate(effects)]

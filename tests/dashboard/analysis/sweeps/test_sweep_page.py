@@ -11,7 +11,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.sweeps.axes import (
     Axis,
     AxisRange,
@@ -46,7 +45,7 @@ def figures(response: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def group(shared_team: Team) -> Sweep:
+def group(shared_team) -> Sweep:
     """Three learning rates, two aggregations, two seeds; the rate decides."""
     group = Sweep.objects.create(team=shared_team, name="rates")
     version, recipe = make_dataset(shared_team), make_recipe(shared_team)
@@ -82,7 +81,7 @@ def runs_of(group: Sweep) -> list[Run]:
     )
 
 
-def test_sweep_settings_are_the_differing_ones_except_the_seed(group: Sweep) -> None:
+def test_sweep_settings_are_the_differing_ones_except_the_seed(group):
     found = {one.key: one for one in swept_settings(runs_of(group))}
 
     assert found.keys() == {"optim.learning_rate", "loss.aggregation"}
@@ -91,7 +90,7 @@ def test_sweep_settings_are_the_differing_ones_except_the_seed(group: Sweep) -> 
     assert found["loss.aggregation"].numbers is None
 
 
-def test_settings_that_always_go_together_are_one(team: Team) -> None:
+def test_settings_that_always_go_together_are_one(team):
     version, recipe = make_dataset(team), make_recipe(team)
     runs = [
         make_run(
@@ -110,7 +109,7 @@ def test_settings_that_always_go_together_are_one(team: Team) -> None:
     assert (one.key, one.aliases) == ("optim.learning_rate", ["model"])
 
 
-def test_an_outcome_is_computed_from_all_stored_steps(group: Sweep) -> None:
+def test_an_outcome_is_computed_from_all_stored_steps(group):
     runs = runs_of(group)
     for run in runs:
         make_summaries(run.pk)
@@ -122,7 +121,7 @@ def test_an_outcome_is_computed_from_all_stored_steps(group: Sweep) -> None:
     assert of_one == pytest.approx(expected)
 
 
-def test_values_that_are_not_finite_are_no_outcome(team: Team) -> None:
+def test_values_that_are_not_finite_are_no_outcome(team):
     run = make_run(team, last_step=2)
     make_steps(run, {"loss": [float("nan"), float("inf")]})
     run.summary = {"last": {"loss": float("inf")}}
@@ -132,7 +131,7 @@ def test_values_that_are_not_finite_are_no_outcome(team: Team) -> None:
         assert read_outcomes([run], "loss", kind) == {run.pk: None}, kind
 
 
-def test_a_step_that_a_resume_went_back_before_does_not_count(team: Team) -> None:
+def test_a_step_that_a_resume_went_back_before_does_not_count(team):
     run = make_run(team, last_step=2)
     make_steps(run, {"reward/mean": [0.1, 0.2]})
     run.steps.filter(step=2).update(superseded_by=2)
@@ -143,7 +142,7 @@ def test_a_step_that_a_resume_went_back_before_does_not_count(team: Team) -> Non
         assert read_outcomes([run], "reward/mean", kind) == {run.pk: outcome}, kind
 
 
-def test_an_evaluation_is_an_outcome_too(team: Team) -> None:
+def test_an_evaluation_is_an_outcome_too(team):
     run = make_run(team, last_step=20)
     for step, mean in [(5, 0.9), (10, 0.1), (20, 0.5), (25, None)]:
         Evaluation.objects.create(
@@ -163,9 +162,7 @@ def test_an_evaluation_is_an_outcome_too(team: Team) -> None:
         assert read_outcomes([run], "eval/held/mean", kind) == {run.pk: value}, kind
 
 
-def test_a_number_of_four_values_has_a_curve_and_with_few_runs_a_line(
-    team: Team,
-) -> None:
+def test_a_number_of_four_values_has_a_curve_and_with_few_runs_a_line(team):
     version, recipe = make_dataset(team), make_recipe(team)
     runs = [
         make_run(
@@ -186,7 +183,7 @@ def test_a_number_of_four_values_has_a_curve_and_with_few_runs_a_line(
     assert re.findall(r"\d", design(settings, 4).problem)[-2:] == ["5", "4"]
 
 
-def test_ranges_include_their_ends(group: Sweep) -> None:
+def test_ranges_include_their_ends(group):
     settings = swept_settings(runs_of(group))
     axes = [Axis.of(one) for one in settings]
 
@@ -201,7 +198,7 @@ def test_ranges_include_their_ends(group: Sweep) -> None:
     assert [i for i, one in enumerate(inside) if one] == [6, 7, 10, 11]
 
 
-def test_an_invalid_range_is_named(group: Sweep) -> None:
+def test_an_invalid_range_is_named(group):
     axes = [Axis.of(one) for one in swept_settings(runs_of(group))]
 
     for word in (
@@ -217,9 +214,7 @@ def test_an_invalid_range_is_named(group: Sweep) -> None:
         assert word in problem
 
 
-def test_the_page_weighs_all_runs_and_lists_what_is_kept(
-    alice_client: Client, group: Sweep
-) -> None:
+def test_the_page_weighs_all_runs_and_lists_what_is_kept(alice_client, group):
     whole = get(alice_client, f"?sweep={group.pk}")
 
     assert whole.context["sweep"].weighed.num_runs == 12
@@ -261,9 +256,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(
     assert other.context["sweep"].num_kept == 12
 
 
-def test_runs_without_an_outcome_are_counted(
-    alice_client: Client, group: Sweep
-) -> None:
+def test_runs_without_an_outcome_are_counted(alice_client, group):
     runs = runs_of(group)
     few = ",".join(str(run.pk) for run in runs[::3])
 
@@ -285,9 +278,7 @@ def test_runs_without_an_outcome_are_counted(
     assert not any("<" in name for name in names)
 
 
-def test_runs_of_another_team_are_not_found(
-    charlie_client: Client, group: Sweep
-) -> None:
+def test_runs_of_another_team_are_not_found(charlie_client, group):
     run = runs_of(group)[0]
 
     get(charlie_client, f"?runs={run.pk}", "other", status=404)

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.datasets import row_filters
@@ -32,7 +31,7 @@ def create(team: Team, rows: list[Row], **changes: Any) -> DatasetVersion:
 
 
 @pytest.fixture
-def versions(team: Team) -> list[DatasetVersion]:
+def versions(team) -> list[DatasetVersion]:
     old = create(team, OLD)
     return [old, create(team, NEW, dataset=old.dataset)]
 
@@ -41,9 +40,7 @@ def url(version: DatasetVersion) -> str:
     return f"/alpha/datasets/{version.dataset_id}/changes"
 
 
-def test_a_version_is_compared_with_the_one_before(
-    alice_client: Client, versions: list[DatasetVersion]
-):
+def test_a_version_is_compared_with_the_one_before(alice_client, versions):
     answer = alice_client.get(url(versions[1]))
 
     text = words(answer)
@@ -60,9 +57,7 @@ def test_a_version_is_compared_with_the_one_before(
     assert "i 4 → four" in text  # a column's values
 
 
-def test_several_answers_are_another_answer_than_their_text(
-    alice_client: Client, team: Team
-):
+def test_several_answers_are_another_answer_than_their_text(alice_client, team):
     old = create(team, [Row(prompt="a", answer='["4","four"]'), Row(prompt="b")])
     several = [Row(prompt="a", answer=["4", "four"]), Row(prompt="b")]
     new = create(team, several, dataset=old.dataset)
@@ -77,7 +72,7 @@ def test_several_answers_are_another_answer_than_their_text(
     assert "any of 4 four" in words(answer)
 
 
-def test_each_kind_is_paged(alice_client: Client, versions: list[DatasetVersion]):
+def test_each_kind_is_paged(alice_client, versions):
     for query, line, positions in (
         ({"kind": "added"}, "1–20 of 25 added", [*range(6, 26)]),
         ({"kind": "added", "from": 20}, "21–25 of 25 added", [*range(26, 31)]),
@@ -92,17 +87,13 @@ def test_each_kind_is_paged(alice_client: Client, versions: list[DatasetVersion]
         assert shown == positions
 
 
-def test_in_reverse_added_rows_are_removed(
-    alice_client: Client, versions: list[DatasetVersion]
-):
+def test_in_reverse_added_rows_are_removed(alice_client, versions):
     answer = alice_client.get(url(versions[1]), {"version": 1, "old": 2})
 
     assert "changed: 2 added: 24 removed: 25" in words(answer)
 
 
-def test_a_version_is_not_compared_with_itself_or_nothing(
-    alice_client: Client, team: Team, versions: list[DatasetVersion]
-):
+def test_a_version_is_not_compared_with_itself_or_nothing(alice_client, team, versions):
     for query in ({"version": 1}, {"version": 2, "old": 2}):
         answer = alice_client.get(url(versions[0]), query)
 
@@ -112,11 +103,7 @@ def test_a_version_is_not_compared_with_itself_or_nothing(
     assert not VersionDifference.objects.exists()
 
 
-def test_large_versions_are_left_to_a_worker(
-    alice_client: Client,
-    versions: list[DatasetVersion],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_large_versions_are_left_to_a_worker(alice_client, versions, monkeypatch):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
 
     assert "0 of 61" in words(alice_client.get(url(versions[1])))
@@ -129,14 +116,12 @@ def test_large_versions_are_left_to_a_worker(
     assert len(waiting()) == 1
 
 
-def test_a_version_of_another_dataset_is_not_compared(
-    alice_client: Client, team: Team, versions: list[DatasetVersion]
-):
+def test_a_version_of_another_dataset_is_not_compared(alice_client, team, versions):
     assert alice_client.get(url(versions[1]), {"old": 3}).status_code == 404
 
 
 def test_the_page_costs_the_same_queries_for_any_rows(
-    alice_client: Client, versions: list[DatasetVersion], django_assert_num_queries: Any
+    alice_client, versions, django_assert_num_queries
 ):
     alice_client.get(url(versions[1]))
 
@@ -145,7 +130,7 @@ def test_the_page_costs_the_same_queries_for_any_rows(
             alice_client.get(url(versions[1]), {"kind": kind})
 
 
-def test_runs_that_used_a_version_are_linked(alice_client: Client, team: Team):
+def test_runs_that_used_a_version_are_linked(alice_client, team):
     run = make_run(team, name="first try")
     version = run.dataset_version
 
@@ -156,9 +141,7 @@ def test_runs_that_used_a_version_are_linked(alice_client: Client, team: Team):
     assert "1 run</a>" not in page
 
 
-def test_five_runs_are_named_and_all_are_linked(
-    alice_client: Client, team: Team, monkeypatch: pytest.MonkeyPatch
-):
+def test_five_runs_are_named_and_all_are_linked(alice_client, team, monkeypatch):
     version = make_run(team).dataset_version
     for _ in range(6):
         make_run(team, dataset_version=version)
@@ -170,9 +153,7 @@ def test_five_runs_are_named_and_all_are_linked(
     assert f'href="/alpha/runs/?dataset={version.dataset_id}">7 runs</a>' in page
 
 
-def test_a_versions_hash_is_there_to_be_copied(
-    alice_client: Client, versions: list[DatasetVersion]
-):
+def test_a_versions_hash_is_there_to_be_copied(alice_client, versions):
     page = alice_client.get(f"/alpha/datasets/{versions[0].dataset_id}/versions")
 
     for version in versions:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets import row_filters
 from dashboard.datasets.analysis import leaks
 from dashboard.datasets.analysis.leaks import (
@@ -49,12 +49,12 @@ def create(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
 
 
 @pytest.fixture(scope="module")
-def held_out(shared_team: Team) -> DatasetVersion:
+def held_out(shared_team) -> DatasetVersion:
     return create(shared_team, "Eval", HELD_OUT)
 
 
 @pytest.fixture(scope="module")
-def trained_on(shared_team: Team) -> DatasetVersion:
+def trained_on(shared_team) -> DatasetVersion:
     return create(shared_team, "Train", TRAINED)
 
 
@@ -109,9 +109,7 @@ def test_equal_candidates_give_the_first():
     assert find_near(one[None], others).tolist() == [[0, 0]]
 
 
-def test_large_versions_are_sampled_evenly(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_large_versions_are_sampled_evenly(monkeypatch):
     monkeypatch.setattr(leaks, "MAX_COMPARED", 4)
     rows = [Row(prompt=f"{LONG} {i} {a}") for i, a in product(range(5), "ab")]
 
@@ -121,9 +119,7 @@ def test_large_versions_are_sampled_evenly(
     assert made.compared.tolist() == [0, 3, 6, 9]
 
 
-def test_the_page_shows_pairs_of_each_kind(
-    alice_client: Client, held_out: DatasetVersion, trained_on: DatasetVersion
-):
+def test_the_page_shows_pairs_of_each_kind(alice_client, held_out, trained_on):
     def shown(kind: str) -> Any:
         return get(alice_client, held_out, against=trained_on.pk, kind=kind)
 
@@ -146,7 +142,7 @@ def test_the_page_shows_pairs_of_each_kind(
     assert link in near.content.decode()
 
 
-def test_pairs_are_paged(alice_client: Client, team: Team):
+def test_pairs_are_paged(alice_client, team):
     one = create(team, "One", [Row(prompt=f"p {i}") for i in range(45)])
     other = create(team, "Other", [Row(prompt=f"p {i}") for i in range(44, -1, -1)])
 
@@ -158,7 +154,7 @@ def test_pairs_are_paged(alice_client: Client, team: Team):
 
 
 def test_the_halves_of_a_split_are_compared_and_do_not_leak(
-    alice_client: Client, trained_on: DatasetVersion, alice: User
+    alice_client, trained_on, alice
 ):
     rule = {"by": "share", "share": 50.0, "seed": 1}
     made = split_version(
@@ -173,10 +169,7 @@ def test_the_halves_of_a_split_are_compared_and_do_not_leak(
 
 
 def test_large_versions_are_left_to_a_worker(
-    alice_client: Client,
-    held_out: DatasetVersion,
-    trained_on: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
+    alice_client, held_out, trained_on, monkeypatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
 
@@ -192,9 +185,7 @@ def test_large_versions_are_left_to_a_worker(
     assert len(waiting()) == 1
 
 
-def test_nothing_is_compared_with_itself_or_nothing(
-    alice_client: Client, held_out: DatasetVersion
-):
+def test_nothing_is_compared_with_itself_or_nothing(alice_client, held_out):
     for against in ("", str(held_out.pk)):
         assert get(alice_client, held_out, against=against).context["found"] is None
     for against in ("x", "9" * 9, "-1"):
@@ -202,9 +193,7 @@ def test_nothing_is_compared_with_itself_or_nothing(
     assert not VersionLeak.objects.exists()
 
 
-def test_another_teams_version_is_not_found(
-    alice_client: Client, held_out: DatasetVersion
-):
+def test_another_teams_version_is_not_found(alice_client, held_out):
     other = Team.objects.create(slug="zeta", name="Zeta")
     theirs = create(other, "Theirs", TRAINED)
 

@@ -156,7 +156,7 @@ def test_near_duplicates_exclude_prompts_with_the_same_words():
     assert found["near"]["num_looked"] == 4
 
 
-def test_many_rows_are_sampled_evenly(monkeypatch: pytest.MonkeyPatch):
+def test_many_rows_are_sampled_evenly(monkeypatch):
     monkeypatch.setattr("dashboard.datasets.analysis.statistics.MAX_COMPARED", 4)
     rows = [Row(prompt=f"{STORY} {i}") for i in range(9)]
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets import row_filters
 from dashboard.datasets.analysis import results
 from dashboard.datasets.analysis.results import make_statistics, make_token_lengths
@@ -28,7 +27,7 @@ ROWS = [
 
 
 @pytest.fixture
-def version(team: Team) -> DatasetVersion:
+def version(team) -> DatasetVersion:
     return create_dataset_version(
         team=team, name="Sums", rows=ROWS, mapping={}, source={}, user=None
     )
@@ -46,9 +45,7 @@ def words(answer: Any) -> str:
     return " ".join(text.split())
 
 
-def test_a_small_version_is_analysed_at_once(
-    alice_client: Client, version: DatasetVersion
-):
+def test_a_small_version_is_analysed_at_once(alice_client, version):
     answer = alice_client.get(url(version))
 
     result = answer.context["result"]
@@ -63,9 +60,7 @@ def test_a_small_version_is_analysed_at_once(
     json.dumps(figures, allow_nan=False)
 
 
-def test_a_version_is_analysed_once(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_version_is_analysed_once(alice_client, version, monkeypatch):
     alice_client.get(url(version))
     monkeypatch.setattr(results, "RowStatistics", None)
 
@@ -73,11 +68,7 @@ def test_a_version_is_analysed_once(
     assert VersionStatistics.objects.count() == 1
 
 
-def test_a_large_version_is_left_to_a_worker(
-    alice_client: Client,
-    version: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_large_version_is_left_to_a_worker(alice_client, version, monkeypatch):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
 
     page = alice_client.get(url(version))
@@ -95,11 +86,7 @@ def test_a_large_version_is_left_to_a_worker(
     assert "hx-trigger" not in page.content.decode()
 
 
-def test_large_rows_are_left_to_a_worker(
-    alice_client: Client,
-    version: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_large_rows_are_left_to_a_worker(alice_client, version, monkeypatch):
     """A thousand rows of 4 MB must not be in the memory of the web process."""
     monkeypatch.setattr(row_filters, "MAX_BYTES_OF_PAGE", 50, raising=False)
 
@@ -109,9 +96,7 @@ def test_large_rows_are_left_to_a_worker(
     assert len(waiting()) == 1
 
 
-def test_the_progress_is_stored(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_progress_is_stored(alice_client, version, monkeypatch):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(results, "REPORT_ROWS", 5)
     alice_client.get(url(version))
@@ -123,9 +108,7 @@ def test_the_progress_is_stored(
     assert (found.num_looked, found.num_wanted) == (14, 14)
 
 
-def test_the_page_shows_the_progress_of_the_worker(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_page_shows_the_progress_of_the_worker(alice_client, version, monkeypatch):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
     alice_client.get(url(version))
     take().held().update(done=7, total=14)
@@ -134,7 +117,7 @@ def test_the_page_shows_the_progress_of_the_worker(
 
 
 def test_a_failed_analysis_is_not_retried_by_the_page(
-    alice_client: Client, version: DatasetVersion, monkeypatch: pytest.MonkeyPatch
+    alice_client, version, monkeypatch
 ):
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 3)
     monkeypatch.setattr(results, "RowStatistics", None)
@@ -146,7 +129,7 @@ def test_a_failed_analysis_is_not_retried_by_the_page(
     assert waiting() == []
 
 
-def test_missing_rows_are_reported(alice_client: Client, version: DatasetVersion):
+def test_missing_rows_are_reported(alice_client, version):
     version.rows.filter(position=5).delete()
 
     found = alice_client.get(url(version)).context["found"]
@@ -170,9 +153,7 @@ def make_tokenizer(folder: Path) -> str:
     return str(folder)
 
 
-def test_tokens_are_counted_by_the_engine(
-    alice_client: Client, version: DatasetVersion, tmp_path: Path
-):
+def test_tokens_are_counted_by_the_engine(alice_client, version, tmp_path):
     model = make_tokenizer(tmp_path / "model")
 
     answer = alice_client.post(
@@ -194,9 +175,7 @@ def test_tokens_are_counted_by_the_engine(
 
 
 @pytest.mark.slow
-def test_a_model_without_a_tokenizer_is_named(
-    alice_client: Client, version: DatasetVersion, tmp_path: Path
-):
+def test_a_model_without_a_tokenizer_is_named(alice_client, version, tmp_path):
     form = {"version": 1, "model": str(tmp_path), "limit": 3}
     alice_client.post(url(version), form)
     counted = TokenLengths.objects.get()
@@ -212,11 +191,7 @@ def test_a_model_without_a_tokenizer_is_named(
     assert TokenLengths.objects.get().problem == ""
 
 
-def test_token_counts_of_many_rows_are_sampled(
-    alice_client: Client,
-    version: DatasetVersion,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_token_counts_of_many_rows_are_sampled(alice_client, version, monkeypatch):
     monkeypatch.setattr(results, "MAX_TOKENIZED", 5)
     given: list[str] = []
 
@@ -236,15 +211,13 @@ def test_token_counts_of_many_rows_are_sampled(
     assert "every 3" in text
 
 
-def test_a_viewer_is_not_offered_to_count_tokens(
-    bob_client: Client, version: DatasetVersion
-):
+def test_a_viewer_is_not_offered_to_count_tokens(bob_client, version):
     page = bob_client.get(url(version), {"model": "m"})
 
     assert "Count tokens" not in page.content.decode()
 
 
-def test_an_invalid_model_is_refused(alice_client: Client, version: DatasetVersion):
+def test_an_invalid_model_is_refused(alice_client, version):
     for model in ("", "-v", "a\x00b", "m" * 501):
         answer = alice_client.post(url(version), {"version": 1, "model": model})
 
@@ -254,7 +227,7 @@ def test_an_invalid_model_is_refused(alice_client: Client, version: DatasetVersi
 
 
 def test_the_page_takes_a_fixed_number_of_queries(
-    alice_client: Client, version: DatasetVersion, django_assert_max_num_queries: Any
+    alice_client, version, django_assert_max_num_queries
 ):
     alice_client.get(url(version))
 
@@ -263,7 +236,7 @@ def test_the_page_takes_a_fixed_number_of_queries(
 
 
 @pytest.fixture
-def counted(team: Team) -> DatasetVersion:
+def counted(team) -> DatasetVersion:
     rows = [Row(prompt=f"{number}?", answer="1") for number in range(14)]
     version = create_dataset_version(
         team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
@@ -287,27 +260,21 @@ def figure(client: Client, counted: DatasetVersion, limit: int) -> Any:
     return page.context["figures"]["tokens"]
 
 
-def test_each_bar_counts_the_prompts_of_its_length(
-    alice_client: Client, counted: DatasetVersion
-) -> None:
+def test_each_bar_counts_the_prompts_of_its_length(alice_client, counted):
     (bars,) = figure(alice_client, counted, 4)["data"]
 
     counts = {x: y for x, y in zip(bars["x"], bars["y"], strict=True) if y}
     assert counts == {3: 8, 5: 4, 9: 2}
 
 
-def test_the_limit_is_a_line_between_what_fits_and_what_does_not(
-    alice_client: Client, counted: DatasetVersion
-) -> None:
+def test_the_limit_is_a_line_between_what_fits_and_what_does_not(alice_client, counted):
     for limit, places in ((4, [4.5]), (9, [9.5]), (500, [])):
         shapes = figure(alice_client, counted, limit)["layout"].get("shapes", [])
 
         assert [shape["x0"] for shape in shapes] == places
 
 
-def test_the_share_above_the_limit_is_shown(
-    alice_client: Client, counted: DatasetVersion
-) -> None:
+def test_the_share_above_the_limit_is_shown(alice_client, counted):
     url = f"/alpha/datasets/{counted.dataset_id}/statistics"
 
     page = alice_client.get(url, {"model": "m", "limit": 4}).text

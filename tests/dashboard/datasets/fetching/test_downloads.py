@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django.fixtures import Settings
 
 from dashboard.datasets.fetching import download, http
 from dashboard.datasets.fetching.download import Download, DownloadOptions, RemoteFile
@@ -38,12 +37,12 @@ BODY = b'{"question": "1 + 1?", "answer": 2}\n' * 10_000
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch) -> None:
     monkeypatch.setattr(download, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
-def site(settings: Settings) -> Iterator[Site]:
+def site(settings) -> Iterator[Site]:
     with web_site() as site:
         settings.DATASET_HOSTS = site.host
         yield site
@@ -77,11 +76,11 @@ class Fetched:
 
 
 @pytest.fixture
-def fetched(tmp_path: Path) -> Fetched:
+def fetched(tmp_path) -> Fetched:
     return Fetched(tmp_path / "rows")
 
 
-def test_a_download_reports_its_progress(site: Site, fetched: Fetched):
+def test_a_download_reports_its_progress(site, fetched):
     site.pages["/rows.jsonl"] = file(BODY)
 
     assert fetched.run(site.url("/rows.jsonl?key=1")) == BODY
@@ -90,7 +89,7 @@ def test_a_download_reports_its_progress(site: Site, fetched: Fetched):
     assert site.requests[0][1]["Accept-Encoding"] == "identity"
 
 
-def test_a_download_resumes_after_a_lost_connection(site: Site, fetched: Fetched):
+def test_a_download_resumes_after_a_lost_connection(site, fetched):
     site.pages["/rows"] = file(BODY, breaks_at=(100_000, 70_000))
 
     assert fetched.run(site.url("/rows")) == BODY
@@ -99,7 +98,7 @@ def test_a_download_resumes_after_a_lost_connection(site: Site, fetched: Fetched
     assert any("Lost the connection" in remark for *_, remark in fetched.reports)
 
 
-def test_a_retry_resumes_from_the_bytes_on_disk(site: Site, fetched: Fetched):
+def test_a_retry_resumes_from_the_bytes_on_disk(site, fetched):
     site.pages["/rows"] = file(BODY)
     fetched.path.write_bytes(BODY[:5_000])
 
@@ -108,7 +107,7 @@ def test_a_retry_resumes_from_the_bytes_on_disk(site: Site, fetched: Fetched):
     assert site.ranges() == ["bytes=5000-"]
 
 
-def test_a_changed_file_restarts_the_download(site: Site, fetched: Fetched):
+def test_a_changed_file_restarts_the_download(site, fetched):
     site.pages["/rows"] = file(BODY, etag='"two"')
     fetched.path.write_bytes(b"old" * 1_000)
 
@@ -116,9 +115,7 @@ def test_a_changed_file_restarts_the_download(site: Site, fetched: Fetched):
     assert fetched.run(site.url("/rows"), known=known) == BODY
 
 
-def test_a_partial_file_that_is_too_long_restarts_the_download(
-    site: Site, fetched: Fetched
-):
+def test_a_partial_file_that_is_too_long_restarts_the_download(site, fetched):
     site.pages["/rows"] = file(BODY)
     fetched.path.write_bytes(BODY + b"more")
 
@@ -127,14 +124,14 @@ def test_a_partial_file_that_is_too_long_restarts_the_download(
     assert site.ranges() == [f"bytes={len(BODY) + 4}-", ""]
 
 
-def test_a_download_without_a_validator_restarts(site: Site, fetched: Fetched):
+def test_a_download_without_a_validator_restarts(site, fetched):
     site.pages["/rows"] = file(BODY, etag="W/weak", breaks_at=(100_000,))
 
     assert fetched.run(site.url("/rows")) == BODY
     assert site.ranges() == ["", ""]
 
 
-def test_a_download_fails_after_four_lost_connections(site: Site, fetched: Fetched):
+def test_a_download_fails_after_four_lost_connections(site, fetched):
     site.pages["/rows"] = file(BODY, etag="", breaks_at=(100_000,) * 20)
 
     with pytest.raises(NotFetched, match="4 tries"):
@@ -142,14 +139,14 @@ def test_a_download_fails_after_four_lost_connections(site: Site, fetched: Fetch
     assert len(site.requests) == 4
 
 
-def test_a_body_shorter_than_its_content_length_fails(site: Site, fetched: Fetched):
+def test_a_body_shorter_than_its_content_length_fails(site, fetched):
     site.pages["/rows"] = page(BODY[:1_000], Content_Length=2_000)
 
     with pytest.raises(NotFetched, match="Lost the connection"):
         fetched.run(site.url("/rows"))
 
 
-def test_a_length_beyond_the_limit_is_refused_at_once(site: Site, fetched: Fetched):
+def test_a_length_beyond_the_limit_is_refused_at_once(site, fetched):
     site.pages["/rows"] = page(b"x", Content_Length=10**13)
 
     with pytest.raises(NotFetched, match=r"10,000,000,000,000 bytes"):
@@ -157,7 +154,7 @@ def test_a_length_beyond_the_limit_is_refused_at_once(site: Site, fetched: Fetch
     assert len(site.requests) == 1
 
 
-def test_a_body_without_end_is_refused(site: Site, fetched: Fetched):
+def test_a_body_without_end_is_refused(site, fetched):
     site.pages["/rows"] = endless
 
     with pytest.raises(NotFetched, match=r"limit is 1,000,000"):
@@ -165,7 +162,7 @@ def test_a_body_without_end_is_refused(site: Site, fetched: Fetched):
     assert not fetched.path.exists()
 
 
-def test_a_truncated_chunked_body_fails(site: Site, fetched: Fetched):
+def test_a_truncated_chunked_body_fails(site, fetched):
     def chunks(handler: Handler) -> None:
         send(handler, 200, b"", Content_Length=None, Transfer_Encoding="chunked")
         handler.wfile.write(b"5\r\nhello\r\nffff\r\nhalf")
@@ -176,9 +173,7 @@ def test_a_truncated_chunked_body_fails(site: Site, fetched: Fetched):
         fetched.run(site.url("/rows"))
 
 
-def test_a_stalled_download_fails(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_stalled_download_fails(site, fetched, monkeypatch):
     monkeypatch.setattr(download, "STALL_SECONDS", 0.2)
     site.pages["/rows"] = drip(site, BODY, seconds=0.02)
 
@@ -186,9 +181,7 @@ def test_a_stalled_download_fails(
         fetched.run(site.url("/rows"))
 
 
-def test_a_download_below_the_minimum_speed_fails(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_download_below_the_minimum_speed_fails(site, fetched, monkeypatch):
     """Each connection makes enough progress to reset the count of failures."""
     monkeypatch.setattr(download, "SLOW_SECONDS", 0.5)
     monkeypatch.setattr(download, "STALL_BYTES", 10)
@@ -206,9 +199,7 @@ def test_a_download_below_the_minimum_speed_fails(
     assert 1_000 < fetched.path.stat().st_size < 200_000
 
 
-def test_a_slow_download_above_the_minimum_finishes(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_slow_download_above_the_minimum_finishes(site, fetched, monkeypatch):
     monkeypatch.setattr(download, "SLOW_SECONDS", 0.2)
     monkeypatch.setattr(download, "SLOW_BYTES", 2)
     site.pages["/rows"] = drip(site, BODY[:100], seconds=0.005)
@@ -216,9 +207,7 @@ def test_a_slow_download_above_the_minimum_finishes(
     assert fetched.run(site.url("/rows")) == BODY[:100]
 
 
-def test_a_silent_server_times_out(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_silent_server_times_out(site, fetched, monkeypatch):
     monkeypatch.setattr(http, "IDLE_SECONDS", 0.1)
     site.pages["/rows"] = drip(site, BODY, seconds=5)
 
@@ -226,9 +215,7 @@ def test_a_silent_server_times_out(
         fetched.run(site.url("/rows"))
 
 
-def test_slow_headers_time_out(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_slow_headers_time_out(site, fetched, monkeypatch):
     def headers(handler: Handler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
         while not site.over.wait(0.02):
@@ -241,14 +228,14 @@ def test_slow_headers_time_out(
         fetched.run(site.url("/rows"))
 
 
-def test_a_download_times_out(site: Site, fetched: Fetched):
+def test_a_download_times_out(site, fetched):
     site.pages["/rows"] = drip(site, BODY, seconds=0.05)
 
     with pytest.raises(NotFetched, match="6 hours"):
         fetched.run(site.url("/rows"), until=time.monotonic() + 0.3)
 
 
-def test_a_stop_interrupts_a_silent_server(site: Site, fetched: Fetched):
+def test_a_stop_interrupts_a_silent_server(site, fetched):
     site.pages["/rows"] = drip(site, BODY, seconds=30)
     began = time.monotonic()
 
@@ -261,7 +248,7 @@ def test_a_stop_interrupts_a_silent_server(site: Site, fetched: Fetched):
     assert time.monotonic() < began + 20  # before its next bytes
 
 
-def test_redirects_are_followed(site: Site, fetched: Fetched):
+def test_redirects_are_followed(site, fetched):
     for number, code in enumerate((301, 302, 303, 307, 308)):
         site.pages[f"/{number}"] = redirect(f"{number + 1}?x={number}", code)
     site.pages["/5"] = file(BODY)
@@ -270,7 +257,7 @@ def test_redirects_are_followed(site: Site, fetched: Fetched):
     assert [path for path, _ in site.requests][-1] == "/5?x=4"
 
 
-def test_a_sixth_redirect_is_refused(site: Site, fetched: Fetched):
+def test_a_sixth_redirect_is_refused(site, fetched):
     site.pages["/0"] = redirect("/0")
 
     with pytest.raises(NotFetched, match="5 redirects"):
@@ -278,9 +265,7 @@ def test_a_sixth_redirect_is_refused(site: Site, fetched: Fetched):
     assert len(site.requests) == 6
 
 
-def test_a_redirect_to_a_private_address_or_invalid_url_is_refused(
-    site: Site, fetched: Fetched
-):
+def test_a_redirect_to_a_private_address_or_invalid_url_is_refused(site, fetched):
     private = [
         "http://169.254.169.254/latest/meta-data/",
         "http://127.0.0.1:1/",
@@ -297,9 +282,7 @@ def test_a_redirect_to_a_private_address_or_invalid_url_is_refused(
                 fetched.run(site.url("/rows"))
 
 
-def test_a_token_is_sent_only_to_its_host(
-    site: Site, fetched: Fetched, settings: Settings
-):
+def test_a_token_is_sent_only_to_its_host(site, fetched, settings):
     with web_site() as elsewhere:
         settings.DATASET_HOSTS = f"{site.host},{elsewhere.host}"
         site.pages["/rows"] = redirect("/moved")
@@ -316,7 +299,7 @@ def test_a_token_is_sent_only_to_its_host(
     assert with_it == ["/rows", "/moved", "/back"]
 
 
-def test_an_error_shows_the_status_without_the_body(site: Site, fetched: Fetched):
+def test_an_error_shows_the_status_without_the_body(site, fetched):
     for code in (401, 403, 404, 410, 418, 204):
         site.pages["/rows"] = status(code)
         site.requests.clear()
@@ -329,7 +312,7 @@ def test_an_error_shows_the_status_without_the_body(site: Site, fetched: Fetched
         assert len(site.requests) == 1
 
 
-def test_an_unavailable_server_is_retried(site: Site, fetched: Fetched):
+def test_an_unavailable_server_is_retried(site, fetched):
     busy = [status(503), status(429, Retry_After="0"), status(502)]
 
     def page_(handler: Handler) -> None:
@@ -340,7 +323,7 @@ def test_an_unavailable_server_is_retried(site: Site, fetched: Fetched):
     assert fetched.run(site.url("/rows")) == BODY
 
 
-def test_a_web_page_is_refused(site: Site, fetched: Fetched):
+def test_a_web_page_is_refused(site, fetched):
     body = b"<html>secret</html>"
     site.pages["/rows.jsonl"] = page(body, Content_Type="text/html; charset=utf-8")
 
@@ -348,7 +331,7 @@ def test_a_web_page_is_refused(site: Site, fetched: Fetched):
         fetched.run(site.url("/rows.jsonl"))
 
 
-def test_an_invalid_http_response_is_not_quoted(site: Site, fetched: Fetched):
+def test_an_invalid_http_response_is_not_quoted(site, fetched):
     def greet(handler: Handler) -> None:
         handler.wfile.write(b"-ERR secret of the cache\r\n")
 
@@ -359,21 +342,19 @@ def test_an_invalid_http_response_is_not_quoted(site: Site, fetched: Fetched):
     assert "secret" not in str(caught.value)
 
 
-def test_an_unreachable_server_fails(fetched: Fetched, settings: Settings):
+def test_an_unreachable_server_fails(fetched, settings):
     settings.DATASET_HOSTS = "127.0.0.1:1"
 
     with pytest.raises(NotFetched, match=r"127\.0\.0\.1"):
         fetched.run("http://127.0.0.1:1/rows")
 
 
-def test_an_unresolvable_host_fails(fetched: Fetched):
+def test_an_unresolvable_host_fails(fetched):
     with pytest.raises(NotFetched, match=r"no-such-host\.invalid"):
         fetched.run("https://no-such-host.invalid/rows")
 
 
-def test_no_proxy_of_the_environment_is_used(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_proxy_of_the_environment_is_used(site, fetched, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     site.pages["/rows"] = file(BODY)
@@ -382,10 +363,7 @@ def test_no_proxy_of_the_environment_is_used(
 
 
 def test_the_checked_address_is_the_one_connected_to(
-    site: Site,
-    fetched: Fetched,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    site, fetched, settings, monkeypatch
 ):
     """A second lookup could return another address."""
     port = site.host.partition(":")[2]
@@ -405,9 +383,7 @@ def test_the_checked_address_is_the_one_connected_to(
     assert site.requests[0][1]["Host"] == f"rows.test:{port}"
 
 
-def test_the_host_of_a_redirect_is_checked(
-    site: Site, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_host_of_a_redirect_is_checked(site, fetched, monkeypatch):
     resolve = socket.getaddrinfo
 
     def getaddrinfo(host: str, port: int, **more: Any) -> list[Any]:
@@ -420,12 +396,7 @@ def test_the_host_of_a_redirect_is_checked(
         fetched.run(site.url("/rows"))
 
 
-def test_a_slow_file_arrives_over_tls(
-    fetched: Fetched,
-    settings: Settings,
-    certificate: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_slow_file_arrives_over_tls(fetched, settings, certificate, monkeypatch):
     """Short read timeouts lose no part of a TLS record."""
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate)
@@ -449,10 +420,7 @@ def test_a_slow_file_arrives_over_tls(
 
 
 def test_an_untrusted_certificate_is_refused(
-    fetched: Fetched,
-    settings: Settings,
-    certificate: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fetched, settings, certificate, monkeypatch
 ):
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(certificate)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion, ImportJob
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.datasets.fetching.hub_site import MAIN, add_dataset
 from tests.dashboard.datasets.fetching.site import Site, file, status, web_site
 from tests.dashboard.datasets.test_transfer_in_browser import ROWS, start_default_worker
-from tests.faults.workers import Worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 __all__ = ["start_default_worker"]
@@ -27,7 +25,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def app_environment(app_environment: dict[str, str], site: Site) -> dict[str, str]:
+def app_environment(app_environment, site) -> dict[str, str]:
     """The site is an allowed host and the Hub."""
     return {
         **app_environment,
@@ -59,11 +57,11 @@ def import_as(page: Page, name: str) -> None:
 
 
 def test_a_link_and_a_hub_dataset_become_versions(
-    team: Team,
-    alice: User,
-    page: Page,
-    site: Site,
-    start_default_worker: Callable[[], Worker],  # a fixture
+    team,
+    alice,
+    page,
+    site,
+    start_default_worker,  # a fixture
 ):
     body = ROWS.encode()
     site.pages["/rows.jsonl"] = file(body, breaks_at=(2_000,))

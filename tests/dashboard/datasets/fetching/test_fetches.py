@@ -16,9 +16,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.datasets import jobs as dataset_jobs
 from dashboard.datasets.fetching import download, fetches
 from dashboard.datasets.imports import purge_uploads, request_stop
@@ -54,17 +53,17 @@ def take_up(worker: str = "default@here") -> Claim:
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch) -> None:
     monkeypatch.setattr(download, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
-def quick_pulse(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_pulse(monkeypatch) -> None:
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.05)
 
 
 @pytest.fixture
-def site(settings: Settings) -> Iterator[Site]:
+def site(settings) -> Iterator[Site]:
     with web_site() as site:
         settings.DATASET_HOSTS = site.host
         yield site
@@ -101,9 +100,7 @@ SOME = {("sums.jsonl", ""), ("sums.csv", ".gz")}
         for each in itertools.product(FILES, ("", ".gz"))
     ],
 )
-def test_a_link_becomes_a_version_that_names_it(
-    name: str, packing: str, alice_client: Client, site: Site
-):
+def test_a_link_becomes_a_version_that_names_it(name, packing, alice_client, site):
     body = gzip.compress(FILES[name]) if packing else FILES[name]
     site.pages[f"/data/{name}{packing}"] = file(body)
     address = site.url(f"/data/{name}{packing}")
@@ -137,9 +134,7 @@ def test_a_link_becomes_a_version_that_names_it(
     assert Upload.objects.count() == 0
 
 
-def test_the_page_of_a_finished_download_has_a_continue_button(
-    alice_client: Client, site: Site
-):
+def test_the_page_of_a_finished_download_has_a_continue_button(alice_client, site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = fetch(alice_client, site.url("/rows.jsonl?X-Signature=hush"))
 
@@ -149,7 +144,7 @@ def test_the_page_of_a_finished_download_has_a_continue_button(
     assert "hush" not in text
 
 
-def test_bad_rows_of_a_link_may_be_left_out(alice_client: Client, site: Site):
+def test_bad_rows_of_a_link_may_be_left_out(alice_client, site):
     site.pages["/rows.jsonl"] = file(jsonl([*RECORDS, {"question": ""}]))
     job = fetch(alice_client, site.url("/rows.jsonl"))
     columns = f"/alpha/datasets/uploads/{job.upload_id}"
@@ -160,7 +155,7 @@ def test_bad_rows_of_a_link_may_be_left_out(alice_client: Client, site: Site):
     assert DatasetVersion.objects.get().num_left_out == 1
 
 
-def test_a_link_makes_a_new_version_of_a_dataset(alice_client: Client, site: Site):
+def test_a_link_makes_a_new_version_of_a_dataset(alice_client, site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = fetch(alice_client, site.url("/rows.jsonl"))
     alice_client.post(f"/alpha/datasets/uploads/{job.upload_id}", MAPPING)
@@ -174,7 +169,7 @@ def test_a_link_makes_a_new_version_of_a_dataset(alice_client: Client, site: Sit
     assert [v.num_rows for v in first.dataset.versions.order_by("number")] == [2, 1]
 
 
-def test_an_invalid_link_is_an_error_of_the_form(alice_client: Client):
+def test_an_invalid_link_is_an_error_of_the_form(alice_client):
     for link, code in {
         "http://127.0.0.1/rows.jsonl": "datasets.host_not_allowed",
         "http://[::ffff:a9fe:a9fe]/": "datasets.host_not_allowed",
@@ -190,7 +185,7 @@ def test_an_invalid_link_is_an_error_of_the_form(alice_client: Client):
     assert Upload.objects.count() == 0
 
 
-def test_a_second_click_finds_the_download_under_way(alice_client: Client, site: Site):
+def test_a_second_click_finds_the_download_under_way(alice_client, site):
     first = give(alice_client, site.url("/rows.jsonl"))
 
     again = give(alice_client, site.url("/rows.jsonl"))
@@ -198,7 +193,7 @@ def test_a_second_click_finds_the_download_under_way(alice_client: Client, site:
     assert again == first
 
 
-def test_an_error_does_not_quote_the_response(alice_client: Client, site: Site):
+def test_an_error_does_not_quote_the_response(alice_client, site):
     for served, fragment in (
         (page(b"<!DOCTYPE html><p>secret"), "XML document"),
         (page(b"\xef\xbb\xbf \n<html>secret"), "XML document"),
@@ -222,9 +217,7 @@ def test_an_error_does_not_quote_the_response(alice_client: Client, site: Site):
         assert Upload.objects.latest("pk").files == []
 
 
-def test_a_gzip_bomb_is_refused(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_gzip_bomb_is_refused(alice_client, site, monkeypatch):
     line = json.dumps({"question": "2+2?", "solution": "4", "more": "x" * 50}) + "\n"
     bomb = gzip.compress(line.encode() * 40_000)
     monkeypatch.setattr(
@@ -244,7 +237,7 @@ def test_a_gzip_bomb_is_refused(
     assert DatasetVersion.objects.count() == 0
 
 
-def test_a_file_of_zeros_is_refused(alice_client: Client, site: Site):
+def test_a_file_of_zeros_is_refused(alice_client, site):
     site.pages["/rows.jsonl.gz"] = file(gzip.compress(b"\x00" * 30_000_000))
 
     job = fetch(alice_client, site.url("/rows.jsonl.gz"))
@@ -252,7 +245,7 @@ def test_a_file_of_zeros_is_refused(alice_client: Client, site: Site):
     assert job.state == JobState.FAILED
 
 
-def test_the_page_shows_bytes_and_messages(alice_client: Client, site: Site):
+def test_the_page_shows_bytes_and_messages(alice_client, site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = give(alice_client, site.url("/rows.jsonl"))
     take_up()
@@ -269,7 +262,7 @@ def test_the_page_shows_bytes_and_messages(alice_client: Client, site: Site):
 
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
-def test_a_stopped_download_resumes(alice_client: Client, site: Site):
+def test_a_stopped_download_resumes(alice_client, site):
     body = ROWS * 500
     slow = drip(site, body, seconds=0.02, ETag='"one"')
     site.pages["/rows.jsonl"] = slow
@@ -306,9 +299,7 @@ def test_a_stopped_download_resumes(alice_client: Client, site: Site):
     assert site.ranges()[-1] == f"bytes={here}-"
 
 
-def test_a_lost_worker_keeps_the_downloaded_bytes(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_lost_worker_keeps_the_downloaded_bytes(alice_client, site, monkeypatch):
     body = ROWS * 500
     site.pages["/rows.jsonl"] = file(body)
     job = give(alice_client, site.url("/rows.jsonl"))
@@ -330,9 +321,7 @@ def test_a_lost_worker_keeps_the_downloaded_bytes(
     assert start > 10_000
 
 
-def test_a_worker_that_shuts_down_requeues_the_download(
-    alice_client: Client, site: Site
-):
+def test_a_worker_that_shuts_down_requeues_the_download(alice_client, site):
     site.pages["/rows.jsonl"] = file(ROWS)
     job = give(alice_client, site.url("/rows.jsonl"))
 
@@ -362,7 +351,7 @@ def run_beside_another(first: ImportJob) -> None:
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
 def test_a_slow_download_pauses_for_another_and_keeps_its_bytes(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+    alice_client, site, monkeypatch
 ):
     change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.4)
     site.pages["/slow.jsonl"] = sips(site, etag='"one"')
@@ -379,9 +368,7 @@ def test_a_slow_download_pauses_for_another_and_keeps_its_bytes(
 
 @pytest.mark.usefixtures("quick_pulse")
 @pytest.mark.django_db(transaction=True)
-def test_a_download_continues_while_no_other_waits(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_download_continues_while_no_other_waits(alice_client, site, monkeypatch):
     change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.1)
     body = jsonl(RECORDS)
     site.pages["/slow.jsonl"] = drip(site, body, seconds=0.6 / len(body))
@@ -396,7 +383,7 @@ def test_a_download_continues_while_no_other_waits(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("is_quick", [True, False])
 def test_a_download_that_cannot_resume_pauses_only_if_slow(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+    alice_client, site, monkeypatch, is_quick
 ):
     change_kind(monkeypatch, "dataset.fetch", turn_seconds=0.1)
     monkeypatch.setattr(
@@ -412,7 +399,7 @@ def test_a_download_that_cannot_resume_pauses_only_if_slow(
     assert slow.state == (JobState.DONE if is_quick else JobState.QUEUED)
 
 
-def test_teams_take_turns(alice_client: Client, site: Site):
+def test_teams_take_turns(alice_client, site):
     """Independent of the number of downloads of a team."""
     first, second, third = (
         give(alice_client, site.url(f"/{name}.jsonl")) for name in "abc"
@@ -428,9 +415,7 @@ def test_teams_take_turns(alice_client: Client, site: Site):
     assert taken == [first.pk, third.pk, second.pk]
 
 
-def test_a_download_does_not_block_imports(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_download_does_not_block_imports(alice_client, site, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.imports.AT_ONCE_BYTES", -1)
     site.pages["/rows.jsonl"] = file(ROWS)
     done = fetch(alice_client, site.url("/rows.jsonl"))
@@ -444,7 +429,7 @@ def test_a_download_does_not_block_imports(
     assert "Position 1 in" in text_of(alice_client, second)
 
 
-def test_a_downloaded_file_outlives_its_job(alice_client: Client, site: Site):
+def test_a_downloaded_file_outlives_its_job(alice_client, site):
     site.pages["/rows.jsonl"] = file(ROWS)
     fetch(alice_client, site.url("/rows.jsonl"))
 
@@ -453,7 +438,7 @@ def test_a_downloaded_file_outlives_its_job(alice_client: Client, site: Site):
     assert Upload.objects.get().path.read_bytes() == ROWS
 
 
-def test_a_discarded_download_leaves_nothing(alice_client: Client, site: Site):
+def test_a_discarded_download_leaves_nothing(alice_client, site):
     site.pages["/rows.jsonl"] = file(ROWS * 9, breaks_at=(90,) * 40)
     job = fetch(alice_client, site.url("/rows.jsonl"))
     files = Upload.objects.get().files
@@ -467,11 +452,7 @@ def test_a_discarded_download_leaves_nothing(alice_client: Client, site: Site):
 
 
 def test_deleting_a_dataset_cancels_its_downloads(
-    alice_client: Client,
-    team: Team,
-    alice: User,
-    site: Site,
-    django_capture_on_commit_callbacks: Any,
+    alice_client, team, alice, site, django_capture_on_commit_callbacks
 ):
     dataset = create_dataset_version(
         team=team,
@@ -511,9 +492,7 @@ def test_deleting_a_dataset_cancels_its_downloads(
     }
 
 
-def test_the_quota_of_the_team_limits_a_download(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_quota_of_the_team_limits_a_download(alice_client, site, monkeypatch):
     monkeypatch.setattr(fetches, "MAX_TEAM_BYTES", 100)
     site.pages["/rows.jsonl"] = file(ROWS * 50)
 
@@ -523,7 +502,7 @@ def test_the_quota_of_the_team_limits_a_download(
     assert "limit is 100" in job.error
 
 
-def test_a_download_accepts_no_parts(alice_client: Client, alice: User, site: Site):
+def test_a_download_accepts_no_parts(alice_client, alice, site):
     """Only the worker writes its bytes and completes it."""
     job = give(alice_client, site.url("/rows.jsonl"))
     parts = f"/alpha/datasets/uploads/{job.upload_id}/parts?offset=0"
@@ -535,7 +514,7 @@ def test_a_download_accepts_no_parts(alice_client: Client, alice: User, site: Si
     assert not Upload.objects.get().is_whole
 
 
-def test_an_unresolvable_host_is_shown_on_the_page(alice_client: Client):
+def test_an_unresolvable_host_is_shown_on_the_page(alice_client):
     job = fetch(alice_client, "https://no-such-host.invalid/rows.jsonl")
 
     assert job.state == JobState.FAILED
@@ -543,9 +522,7 @@ def test_an_unresolvable_host_is_shown_on_the_page(alice_client: Client):
     assert job.error in unescape(text_of(alice_client, job))
 
 
-def test_a_full_disk_fails_the_download(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_fails_the_download(alice_client, site, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -557,7 +534,7 @@ def test_a_full_disk_fails_the_download(
     assert "is full" in job.error
 
 
-def test_a_compressed_response_is_read(alice_client: Client, site: Site):
+def test_a_compressed_response_is_read(alice_client, site):
     packed = page(gzip.compress(ROWS), Content_Encoding="gzip")
     site.pages["/rows.jsonl"] = packed
 
@@ -568,7 +545,7 @@ def test_a_compressed_response_is_read(alice_client: Client, site: Site):
 
 
 def test_bytes_of_an_unknown_length_count_for_the_teams_share(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+    alice_client, site, monkeypatch
 ):
     monkeypatch.setattr(fetches, "DISK_CHECK_BYTES", 1_000)
     monkeypatch.setattr(download, "CHUNK_BYTES", 1_000)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from django.test import Client
-from pytest_django.fixtures import Settings
 
 from dashboard.datasets.fetching import choices, download, hub
 from dashboard.datasets.models import DatasetVersion, ImportJob, Upload
@@ -40,21 +39,19 @@ ROWS = jsonl(RECORDS)
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch) -> None:
     monkeypatch.setattr(download, "FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(hub, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture
-def site(settings: Settings) -> Iterator[Site]:
+def site(settings) -> Iterator[Site]:
     with web_site() as site:
         settings.HUB_ENDPOINT = site.url("")
         yield site
 
 
-def test_an_invalid_endpoint_is_shown_on_the_page(
-    alice_client: Client, settings: Settings
-):
+def test_an_invalid_endpoint_is_shown_on_the_page(alice_client, settings):
     settings.HUB_ENDPOINT = "hub.example"
 
     job = give(alice_client, NAME)
@@ -90,7 +87,7 @@ def configs(**splits: str | list[str]) -> dict[str, Any]:
     return {"configs": [{"config_name": "main", "data_files": files}]}
 
 
-def test_the_only_file_is_fetched_and_pinned(alice_client: Client, site: Site):
+def test_the_only_file_is_fetched_and_pinned(alice_client, site):
     add_dataset(site, NAME, {"train.jsonl": ROWS, "README.md": b"# Sums"})
 
     job = fetch(alice_client, NAME)
@@ -105,7 +102,7 @@ def test_the_only_file_is_fetched_and_pinned(alice_client: Client, site: Site):
     assert site.requests[-1][0] == f"/datasets/{NAME}/resolve/{MAIN}/train.jsonl"
 
 
-def test_splits_and_files_are_listed(alice_client: Client, site: Site):
+def test_splits_and_files_are_listed(alice_client, site):
     files = {
         "main/train-00000-of-00001.jsonl": ROWS,
         "main/test-00000-of-00001.jsonl": jsonl(RECORDS[:1]),
@@ -137,7 +134,7 @@ def test_splits_and_files_are_listed(alice_client: Client, site: Site):
 
 
 @pytest.mark.parametrize("part", ["main/test", "test", "data/test.jsonl"])
-def test_a_named_split_or_file_is_fetched(part: str, alice_client: Client, site: Site):
+def test_a_named_split_or_file_is_fetched(part, alice_client, site):
     files = {"data/train.jsonl": ROWS, "data/test.jsonl": jsonl(RECORDS[:1])}
     card = configs(train="data/train.jsonl", test="data/test.jsonl")
     add_dataset(site, NAME, files, card=card)
@@ -157,10 +154,7 @@ def test_a_named_split_or_file_is_fetched(part: str, alice_client: Client, site:
     ids=["CSV files", "kinds", "archive"],
 )
 def test_no_split_is_picked_beside_one_that_cannot_be_read(
-    train: str | list[str],
-    files: dict[str, bytes],
-    alice_client: Client,
-    site: Site,
+    train, files, alice_client, site
 ):
     files = {**files, "holdout/test.jsonl": ROWS}
     card = configs(train=train, test="holdout/test.jsonl")
@@ -177,7 +171,7 @@ def test_no_split_is_picked_beside_one_that_cannot_be_read(
 
 @pytest.mark.usefixtures("parquet_in_process")
 def test_a_split_that_cannot_be_joined_comes_from_the_parquet_branch(
-    alice_client: Client, site: Site
+    alice_client, site
 ):
     files = {"a.csv": b"q,a\n1,2\n", "b.csv": b"q,a\n3,4\n", "test.jsonl": ROWS}
     card = configs(train=["a.csv", "b.csv"], test="test.jsonl")
@@ -198,7 +192,7 @@ def test_a_split_that_cannot_be_joined_comes_from_the_parquet_branch(
     ],
     ids=["names", "parts", "folders", "one file"],
 )
-def test_a_folder_of_a_card_is_split_by_names(paths: list[str], splits: dict[str, int]):
+def test_a_folder_of_a_card_is_split_by_names(paths, splits):
     files = [hub.HubFile(path=path, num_bytes=9, sha256="", blob="") for path in paths]
     config = {"config_name": "en", "data_dir": "en"}
     commit = hub.Commit(dataset=NAME, sha=MAIN, files=files, card={"configs": [config]})
@@ -211,7 +205,7 @@ def test_a_folder_of_a_card_is_split_by_names(paths: list[str], splits: dict[str
     assert unread == ""
 
 
-def test_an_unknown_split_is_reported_with_the_list(alice_client: Client, site: Site):
+def test_an_unknown_split_is_reported_with_the_list(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
 
     job = fetch(alice_client, NAME, part="c.jsonl")
@@ -221,7 +215,7 @@ def test_an_unknown_split_is_reported_with_the_list(alice_client: Client, site: 
     assert "b.jsonl" in text
 
 
-def test_a_revision_is_looked_up_and_pinned(alice_client: Client, site: Site):
+def test_a_revision_is_looked_up_and_pinned(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS}, revision="refs/pr/1", sha="b" * 40)
 
     job = fetch(alice_client, NAME, revision="refs/pr/1")
@@ -232,9 +226,7 @@ def test_a_revision_is_looked_up_and_pinned(alice_client: Client, site: Site):
 
 
 @pytest.mark.usefixtures("parquet_in_process")
-def test_splits_come_from_the_parquet_branch_without_a_card(
-    alice_client: Client, site: Site
-):
+def test_splits_come_from_the_parquet_branch_without_a_card(alice_client, site):
     add_dataset(site, NAME, {"sums.py": b"..."})
     converted = {
         "default/train/0000.parquet": parquet(RECORDS[:1]),
@@ -251,9 +243,7 @@ def test_splits_come_from_the_parquet_branch_without_a_card(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_the_files_of_a_split_become_one(
-    kind: str, alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_files_of_a_split_become_one(kind, alice_client, site, monkeypatch):
     write = {"parquet": parquet, "jsonl": lambda rows: jsonl(rows).rstrip()}[kind]
     files = {f"train-{i}.{kind}": write([{**RECORDS[0], "level": i}]) for i in range(3)}
     add_dataset(site, NAME, files, card=configs(train="train-*"))
@@ -266,7 +256,7 @@ def test_the_files_of_a_split_become_one(
 
 
 @pytest.mark.usefixtures("parquet_in_process")
-def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Site):
+def test_parts_with_other_columns_are_not_joined(alice_client, site):
     files = {"a.parquet": parquet(RECORDS), "b.parquet": parquet([{"text": "x"}])}
     add_dataset(site, NAME, files, card=configs(train=["a.parquet", "b.parquet"]))
 
@@ -278,9 +268,7 @@ def test_parts_with_other_columns_are_not_joined(alice_client: Client, site: Sit
 
 
 @pytest.mark.usefixtures("parquet_in_process")
-def test_a_decompression_bomb_in_a_split_is_refused(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_decompression_bomb_in_a_split_is_refused(alice_client, site, monkeypatch):
     file = io.BytesIO()
     pq.write_table(pa.table({"question": ["x" * 100_000] * 1_000}), file)
     assert len(file.getvalue()) < 100_000
@@ -297,9 +285,7 @@ def test_a_decompression_bomb_in_a_split_is_refused(
 
 
 @pytest.mark.parametrize("large", [(), ("a.jsonl",)])
-def test_bytes_that_are_not_those_of_the_commit_are_refused(
-    large: tuple[str, ...], alice_client: Client, site: Site
-):
+def test_bytes_that_are_not_those_of_the_commit_are_refused(large, alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS}, large=large)
     site.pages[f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"] = page(ROWS[::-1])
 
@@ -310,7 +296,7 @@ def test_bytes_that_are_not_those_of_the_commit_are_refused(
 
 
 def test_a_token_reads_a_private_dataset_and_stays_with_the_hub(
-    alice_client: Client, site: Site, settings: Settings
+    alice_client, site, settings
 ):
     with web_site() as store:
         settings.HUB_TOKEN = "hf_secret_of_the_server"
@@ -332,9 +318,7 @@ def test_a_token_reads_a_private_dataset_and_stays_with_the_hub(
     assert "hush" not in kept
 
 
-def test_a_link_of_a_user_carries_no_token_to_the_hub(
-    alice_client: Client, site: Site, settings: Settings
-):
+def test_a_link_of_a_user_carries_no_token_to_the_hub(alice_client, site, settings):
     settings.HUB_TOKEN = "hf_secret_of_the_server"
     settings.DATASET_HOSTS = site.host
     site.pages["/models/x/resolve/main/a.jsonl"] = page(ROWS)
@@ -349,7 +333,7 @@ def test_a_link_of_a_user_carries_no_token_to_the_hub(
     [("", "set HF_TOKEN"), ("hf_other", "Request access")],
 )
 def test_a_private_dataset_says_what_is_missing(
-    token: str, fragment: str, alice_client: Client, site: Site, settings: Settings
+    token, fragment, alice_client, site, settings
 ):
     settings.HUB_TOKEN = token
     add_dataset(site, NAME, {"a.jsonl": ROWS}, token="hf_right")
@@ -360,14 +344,14 @@ def test_a_private_dataset_says_what_is_missing(
     assert "hf_" not in text_of(alice_client, job)
 
 
-def test_an_unknown_hub_dataset_fails(alice_client: Client, site: Site):
+def test_an_unknown_hub_dataset_fails(alice_client, site):
     job = fetch(alice_client, "nobody/nothing", revision="v2")
 
     assert job.state == JobState.FAILED
     assert "nobody/nothing" in job.error
 
 
-def test_a_hub_dataset_without_supported_files_fails(alice_client: Client, site: Site):
+def test_a_hub_dataset_without_supported_files_fails(alice_client, site):
     add_dataset(site, NAME, {"weights.bin": b"0", "README.md": b"# Sums"})
 
     job = fetch(alice_client, NAME)
@@ -375,7 +359,7 @@ def test_a_hub_dataset_without_supported_files_fails(alice_client: Client, site:
     assert "has 2 files" in job.error
 
 
-def test_a_dataset_that_was_renamed_is_followed(alice_client: Client, site: Site):
+def test_a_dataset_that_was_renamed_is_followed(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS})
     here = f"/api/datasets/{NAME}/revision/main"
     site.pages["/api/datasets/old/sums/revision/main"] = redirect(here, 307)
@@ -385,7 +369,7 @@ def test_a_dataset_that_was_renamed_is_followed(alice_client: Client, site: Site
     assert version.source["dataset"] == NAME
 
 
-def test_a_long_list_of_files_is_read_to_its_end(alice_client: Client, site: Site):
+def test_a_long_list_of_files_is_read_to_its_end(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": jsonl(RECORDS[:1])})
     tree = f"/api/datasets/{NAME}/tree/{MAIN}"
     entries = [
@@ -402,9 +386,7 @@ def test_a_long_list_of_files_is_read_to_its_end(alice_client: Client, site: Sit
     assert shown.context["num_shown"] == 2
 
 
-def test_a_shortened_list_shows_both_counts(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_shortened_list_shows_both_counts(alice_client, site, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.fetching.choices.MAX_CHOICES", 2)
     add_dataset(site, NAME, {f"{i}.jsonl": ROWS for i in range(5)})
 
@@ -415,7 +397,7 @@ def test_a_shortened_list_shows_both_counts(
 
 
 def test_files_that_many_splits_share_are_not_all_listed(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+    alice_client, site, monkeypatch
 ):
     """A short README could otherwise make a page of hundreds of megabytes."""
     monkeypatch.setattr(choices, "MAX_LISTED_FILES", 7)
@@ -429,7 +411,7 @@ def test_files_that_many_splits_share_are_not_all_listed(
     assert "2 of 6" in shown.text
 
 
-def test_a_split_with_an_invalid_name_is_not_listed(alice_client: Client, site: Site):
+def test_a_split_with_an_invalid_name_is_not_listed(alice_client, site):
     files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
     odd = ["a\x00b", "a\ud800b", "\u202eb", "a" * 2**20]
     splits = dict.fromkeys(odd, "*.jsonl")
@@ -443,9 +425,7 @@ def test_a_split_with_an_invalid_name_is_not_listed(alice_client: Client, site: 
     assert listed == ["main/train", "main/test", "a.jsonl", "b.jsonl"]
 
 
-def test_slow_split_patterns_time_out(
-    alice_client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
-):
+def test_slow_split_patterns_time_out(alice_client, site, monkeypatch):
     monkeypatch.setattr(choices, "MATCH_SECONDS", 0.0)
     files = {"a.jsonl": ROWS, "b.jsonl": ROWS}
     add_dataset(site, NAME, files, card=configs(train="**/*"))
@@ -457,7 +437,7 @@ def test_slow_split_patterns_time_out(
     assert imported(alice_client, job).source["part"] == "b.jsonl"
 
 
-def test_an_invalid_hub_response_is_not_quoted(alice_client: Client, site: Site):
+def test_an_invalid_hub_response_is_not_quoted(alice_client, site):
     for served in (
         answer([]),
         answer({"sha": "main"}),
@@ -473,7 +453,7 @@ def test_an_invalid_hub_response_is_not_quoted(alice_client: Client, site: Site)
         assert "secret" not in job.error
 
 
-def test_an_unavailable_hub_fails_after_retries(alice_client: Client, site: Site):
+def test_an_unavailable_hub_fails_after_retries(alice_client, site):
     site.pages[f"/api/datasets/{NAME}/revision/main"] = status(503)
 
     job = fetch(alice_client, NAME)
@@ -481,7 +461,7 @@ def test_an_unavailable_hub_fails_after_retries(alice_client: Client, site: Site
     assert "status 503" in job.error
 
 
-def test_a_retry_keeps_the_chosen_file(alice_client: Client, site: Site):
+def test_a_retry_keeps_the_chosen_file(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
     job = fetch(alice_client, NAME)
     where = f"/datasets/{NAME}/resolve/{MAIN}/b.jsonl"
@@ -498,9 +478,7 @@ def test_a_retry_keeps_the_chosen_file(alice_client: Client, site: Site):
     assert imported(alice_client, again).source["part"] == "b.jsonl"
 
 
-def test_the_hub_gives_no_access_to_the_private_network(
-    alice_client: Client, site: Site, settings: Settings
-):
+def test_the_hub_gives_no_access_to_the_private_network(alice_client, site, settings):
     """The Hub itself may be private; its redirects and links of users may not."""
     with web_site() as inside:
         add_dataset(site, NAME, {"a.jsonl": ROWS})
@@ -533,9 +511,7 @@ def test_patterns_of_a_card_match_as_the_hubs_do():
         assert found is is_match, (pattern, path)
 
 
-def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(
-    alice_client: Client, site: Site
-):
+def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS, "b.jsonl": ROWS})
 
     job = give(alice_client, site.url(f"/datasets/{NAME}/blob/main/b.jsonl"))
@@ -545,7 +521,7 @@ def test_a_link_to_a_file_of_the_hub_is_pinned_as_well(
     assert imported(alice_client, job).source["commit"] == MAIN
 
 
-def test_a_gated_dataset_needs_a_token(alice_client: Client, site: Site):
+def test_a_gated_dataset_needs_a_token(alice_client, site):
     add_dataset(site, NAME, {"a.jsonl": ROWS})
     site.pages[f"/datasets/{NAME}/resolve/{MAIN}/a.jsonl"] = status(403)
 
@@ -554,9 +530,7 @@ def test_a_gated_dataset_needs_a_token(alice_client: Client, site: Site):
     assert "set HF_TOKEN" in job.error
 
 
-def test_an_invalid_token_is_not_shown(
-    alice_client: Client, site: Site, settings: Settings
-):
+def test_an_invalid_token_is_not_shown(alice_client, site, settings):
     settings.HUB_TOKEN = "hf_secret\nof the server"
     add_dataset(site, NAME, {"a.jsonl": ROWS})
 

@@ -6,7 +6,6 @@ import socket
 from typing import Any
 
 import pytest
-from pytest_django.fixtures import Settings
 
 from dashboard.datasets.fetching.http import links_allowlist
 from dashboard.datasets.fetching.links import HubLink, Link, read
@@ -80,7 +79,7 @@ def test_an_invalid_link_is_refused():
     assert [url for url in urls if not code_for(url)] == []
 
 
-def test_a_name_is_refused_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPatch):
+def test_a_name_is_refused_by_what_it_resolves_to(monkeypatch):
     def getaddrinfo(name: str, port: int, **_: Any) -> list[Any]:
         ip = "169.254.169.254" if name == "metadata" else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))]
@@ -92,9 +91,7 @@ def test_a_name_is_refused_by_what_it_resolves_to(monkeypatch: pytest.MonkeyPatc
             resolve(read_link(f"http://{host}/rows.jsonl"), links_allowlist())
 
 
-def test_a_name_is_refused_when_one_of_its_addresses_is_private(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_name_is_refused_when_one_of_its_addresses_is_private(monkeypatch):
     kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
     found = [(*kind, ("8.8.8.8", 443)), (*kind, ("10.0.0.7", 443))]
     monkeypatch.setattr(internet.socket, "getaddrinfo", lambda *_, **__: found)
@@ -103,7 +100,7 @@ def test_a_name_is_refused_when_one_of_its_addresses_is_private(
         resolve(read_link("https://rows.example.com/x"), links_allowlist())
 
 
-def test_an_allowed_private_host_is_allowed_on_its_port_only(settings: Settings):
+def test_an_allowed_private_host_is_allowed_on_its_port_only(settings):
     settings.DATASET_HOSTS = "10.0.0.7:8080, store.lan:80"
 
     assert read("http://10.0.0.7:8080/rows.jsonl") == Link(
@@ -113,7 +110,7 @@ def test_an_allowed_private_host_is_allowed_on_its_port_only(settings: Settings)
         read("http://10.0.0.7/rows.jsonl")
 
 
-def test_an_invalid_host_allowlist_is_reported(settings: Settings):
+def test_an_invalid_host_allowlist_is_reported(settings):
     settings.DATASET_HOSTS = "store.lan"
 
     with pytest.raises(ValueError, match=r"'store.lan'"):

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow, DatasetVersion, Upload
 from dashboard.datasets.parsing.detection import Detected, detect
 from dashboard.project.errors import UserError
@@ -28,7 +26,7 @@ def detected(folder: Path, filename: str, content: bytes) -> Detected:
     return detect(filename, path)
 
 
-def test_a_matching_extension_gives_no_remark(tmp_path: Path):
+def test_a_matching_extension_gives_no_remark(tmp_path):
     for filename, content, file_format in (
         ("rows.jsonl", LINES, "jsonl"),
         ("ROWS.NDJSON", LINES, "jsonl"),
@@ -54,7 +52,7 @@ def test_a_matching_extension_gives_no_remark(tmp_path: Path):
         assert found == Detected(format=file_format), (filename, content)
 
 
-def test_a_wrong_extension_gives_a_remark(tmp_path: Path):
+def test_a_wrong_extension_gives_a_remark(tmp_path):
     for filename, content, file_format, fragment in (
         ("rows.json", LINES, "jsonl", "JSON Lines"),
         ("rows.jsonl", LIST, "json", "a JSON document"),
@@ -93,16 +91,14 @@ PACKERS = {"gzip": lambda content: gzip.compress(content, mtime=0), "zstd": zstd
     ids=["page with a mark", "page", "pointer"],
 )
 @pytest.mark.parametrize("filename", ["a.csv", "a.jsonl", "a.parquet"])
-def test_content_of_another_format_is_refused(
-    filename: str, content: bytes, tmp_path: Path
-) -> None:
+def test_content_of_another_format_is_refused(filename, content, tmp_path):
     with pytest.raises(UserError) as refused:
         detected(tmp_path, filename, content)
 
     assert refused.value.code == "datasets.unsupported_format"
 
 
-def test_a_compressed_file_has_the_format_of_its_content(tmp_path: Path):
+def test_a_compressed_file_has_the_format_of_its_content(tmp_path):
     for packing, pack in PACKERS.items():
         for suffix, content in CONTENTS.items():
             for packed_suffix in (".gz", ".zst", ""):
@@ -115,7 +111,7 @@ def test_a_compressed_file_has_the_format_of_its_content(tmp_path: Path):
 
 @pytest.mark.parametrize(("packing", "suffix"), [("gzip", "jsonl"), ("zstd", "csv")])
 def test_a_compressed_file_is_imported_like_the_plain_one(
-    alice_client: Client, team: Team, packing: str, suffix: str
+    alice_client, team, packing, suffix
 ):
     file = SimpleUploadedFile(f"rows.{suffix}.gz", PACKERS[packing](CONTENTS[suffix]))
 
@@ -130,7 +126,7 @@ def test_a_compressed_file_is_imported_like_the_plain_one(
     assert version.source["format"] == suffix
 
 
-def test_the_page_shows_the_format_remark(alice_client: Client, team: Team):
+def test_the_page_shows_the_format_remark(alice_client, team):
     file = SimpleUploadedFile("rows.csv", LINES)
 
     page = alice_client.post("/alpha/datasets/upload", {"file": file}, follow=True)

@@ -31,7 +31,7 @@ def source(folder: Path, content: bytes, packing: str, name: str = "jsonl") -> S
 
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("parts", [1, 3])
-def test_every_part_of_a_packed_file_is_read(tmp_path: Path, packing: str, parts: int):
+def test_every_part_of_a_packed_file_is_read(tmp_path, packing, parts):
     """Compressed parts may be concatenated, as with `cat a.gz b.gz`."""
     content = PACK[packing](noise(2_000)) * parts
 
@@ -45,7 +45,7 @@ def test_every_part_of_a_packed_file_is_read(tmp_path: Path, packing: str, parts
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("damage", ["cut short", "changed"])
 def test_rows_before_the_damage_are_read_and_the_line_is_named(
-    tmp_path: Path, packing: str, damage: str
+    tmp_path, packing, damage
 ):
     content = PACK[packing](noise(5_000))
     place = len(content) * 3 // 4
@@ -72,7 +72,7 @@ def test_rows_before_the_damage_are_read_and_the_line_is_named(
         ),
     ],
 )
-def test_a_decompression_bomb_is_refused(tmp_path: Path, packing: str, name: str):
+def test_a_decompression_bomb_is_refused(tmp_path, packing, name):
     content = PACK[packing](bytes(80 * 2**20))
 
     found = list(read_records(source(tmp_path, content, packing, name)))
@@ -83,7 +83,7 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, packing: str, name: str
 
 @pytest.mark.parametrize("packing", PACK)
 def test_a_file_decompresses_to_at_most_a_hundred_times_its_size(
-    tmp_path: Path, packing: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path, packing, monkeypatch
 ):
     monkeypatch.setattr(
         "dashboard.datasets.parsing.streams.UNPACKED_FLOOR_BYTES", 2**20
@@ -98,7 +98,7 @@ def test_a_file_decompresses_to_at_most_a_hundred_times_its_size(
     assert all(isinstance(row, Record) for row in rows)
 
 
-def test_a_zstd_frame_with_a_huge_window_is_refused(tmp_path: Path):
+def test_a_zstd_frame_with_a_huge_window_is_refused(tmp_path):
     """zstd --long=31 wants a window of 2 GiB."""
     huge_window = b"\x28\xb5\x2f\xfd" + bytes([0x00, 21 << 3]) + b"\x01\x00\x00"
 
@@ -109,9 +109,7 @@ def test_a_zstd_frame_with_a_huge_window_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("packing", PACK)
-def test_a_packed_parquet_file_that_is_damaged_is_refused_as_a_whole(
-    tmp_path: Path, packing: str
-):
+def test_a_packed_parquet_file_that_is_damaged_is_refused_as_a_whole(tmp_path, packing):
     content = PACK[packing](parquet(prompt=["a"] * 9))[:-4]
 
     (refusal,) = read_records(source(tmp_path, content, packing, "parquet"))
@@ -122,7 +120,7 @@ def test_a_packed_parquet_file_that_is_damaged_is_refused_as_a_whole(
 
 @pytest.mark.parametrize("packing", ["", *PACK])
 @pytest.mark.parametrize("name", ["jsonl", "parquet"])
-def test_reading_reports_its_progress(tmp_path: Path, packing: str, name: str):
+def test_reading_reports_its_progress(tmp_path, packing, name):
     content = noise(3_000) if name == "jsonl" else parquet(prompt=["a"] * 500)
     packed = PACK[packing](content) if packing else content
     read = source(tmp_path, packed, packing, name)

@@ -32,7 +32,7 @@ def read(folder: Path, file_format: str, content: bytes) -> list[Any]:
     return list(read_records(Source(path, file_format)))
 
 
-def test_three_line_endings_are_read(tmp_path: Path):
+def test_three_line_endings_are_read(tmp_path):
     for end, final in product(("\n", "\r\n", "\r"), (True, False)):
         last = end if final else ""
         lines = '{"a": 1}' + end + '{"a": 2}' + last
@@ -48,7 +48,7 @@ def test_three_line_endings_are_read(tmp_path: Path):
         ]
 
 
-def test_marked_encodings_are_read(tmp_path: Path):
+def test_marked_encodings_are_read(tmp_path):
     texts = {"jsonl": '{"é": "日本"}\n', "csv": "é\n日本\n"}
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
         for file_format, text in texts.items():
@@ -57,7 +57,7 @@ def test_marked_encodings_are_read(tmp_path: Path):
             assert record.values == {"é": "日本"}, (encoding, file_format)
 
 
-def test_no_other_character_ends_a_line(tmp_path: Path):
+def test_no_other_character_ends_a_line(tmp_path):
     for char in ("\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c"):
         csv = read(tmp_path, "csv", f"a\nx{char}y\nz\n".encode())
 
@@ -68,13 +68,13 @@ def test_no_other_character_ends_a_line(tmp_path: Path):
         assert jsonl == [Record(1, {"a": f"x{char}y"})]
 
 
-def test_blank_lines_are_skipped_but_counted(tmp_path: Path):
+def test_blank_lines_are_skipped_but_counted(tmp_path):
     content = b'\n{"a": 1}\n  \n\n{"a": 2}\n'
 
     assert [record.line for record in read(tmp_path, "jsonl", content)] == [2, 5]
 
 
-def test_a_refused_line_does_not_hide_the_others(tmp_path: Path):
+def test_a_refused_line_does_not_hide_the_others(tmp_path):
     parsed = read(tmp_path, "jsonl", b'{"a": 1}\nx\n{"a": 2}\n[]\n{"a": 3}\n')
 
     assert [type(item).__name__ for item in parsed] == [
@@ -87,7 +87,7 @@ def test_a_refused_line_does_not_hide_the_others(tmp_path: Path):
     assert [item.line for item in parsed] == [1, 2, 3, 4, 5]
 
 
-def test_a_refused_entry_of_a_document_does_not_hide_the_others(tmp_path: Path):
+def test_a_refused_entry_of_a_document_does_not_hide_the_others(tmp_path):
     content = b'[{"a": 1},{"a": 1,\n"a": 2},7,{"a": 3}]'
 
     parsed = read(tmp_path, "json", content)
@@ -108,9 +108,7 @@ def test_a_refused_entry_of_a_document_does_not_hide_the_others(tmp_path: Path):
 
 
 @pytest.mark.parametrize("length", [40, 80])
-def test_an_entry_that_is_too_long_ends_its_document(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
-):
+def test_an_entry_that_is_too_long_ends_its_document(tmp_path, monkeypatch, length):
     """Wherever it ends in the window."""
     monkeypatch.setattr("dashboard.datasets.parsing.json_reader.MAX_LINE_CHARS", 40)
     monkeypatch.setattr("dashboard.datasets.parsing.json_reader.PIECE_CHARS", 16)
@@ -122,7 +120,7 @@ def test_an_entry_that_is_too_long_ends_its_document(
     assert [(item.line, item.ends_file) for item in parsed[1:]] == [(2, True)]
 
 
-def test_invalid_json_is_read_up_to_the_error(tmp_path: Path):
+def test_invalid_json_is_read_up_to_the_error(tmp_path):
     parsed = read(tmp_path, "json", b'[{"a": 1},\n{"a": 2,\n"b" 3},\n{"a": 4}]')
 
     assert parsed[0] == Record(1, {"a": 1}, 1)
@@ -131,9 +129,7 @@ def test_invalid_json_is_read_up_to_the_error(tmp_path: Path):
     ]
 
 
-def test_a_line_that_is_too_long_does_not_shift_the_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_line_that_is_too_long_does_not_shift_the_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.parsing.streams.MAX_LINE_CHARS", 20)
     content = b'{"a": 1}\n' + b"x" * 95 + b'\n{"a": 2}\n'
 
@@ -143,7 +139,7 @@ def test_a_line_that_is_too_long_does_not_shift_the_numbers(
     assert parsed[2] == Record(3, {"a": 2})
 
 
-def test_quoted_csv_fields_keep_breaks_quotes_and_commas(tmp_path: Path):
+def test_quoted_csv_fields_keep_breaks_quotes_and_commas(tmp_path):
     content = 'q,a\n"one\r\ntwo, ""three""",4\nfive,6\n'
 
     assert read(tmp_path, "csv", content.encode()) == [
@@ -153,7 +149,7 @@ def test_quoted_csv_fields_keep_breaks_quotes_and_commas(tmp_path: Path):
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_the_separator_is_the_one_of_the_header(tmp_path: Path, separator: str):
+def test_the_separator_is_the_one_of_the_header(tmp_path, separator):
     content = f"a{separator}b\n1{separator}2\n"
 
     (record,) = read(tmp_path, "csv", content.encode())
@@ -161,13 +157,13 @@ def test_the_separator_is_the_one_of_the_header(tmp_path: Path, separator: str):
     assert record.values == {"a": "1", "b": "2"}
 
 
-def test_a_csv_field_may_exceed_the_default_limit_of_python(tmp_path: Path):
+def test_a_csv_field_may_exceed_the_default_limit_of_python(tmp_path):
     (record,) = read(tmp_path, "csv", b"a\n" + b"x" * 200_000 + b"\n")
 
     assert len(record.values["a"]) == 200_000
 
 
-def test_parquet_keeps_types_and_nesting(tmp_path: Path):
+def test_parquet_keeps_types_and_nesting(tmp_path):
     rows = [
         {"q": "a", "n": 3, "x": 0.5, "l": [1, 2], "m": {"role": "user"}, "z": None},
         {"q": "b", "n": None, "x": 1.0, "l": [], "m": {"role": "tool"}, "z": None},
@@ -181,7 +177,7 @@ def test_parquet_keeps_types_and_nesting(tmp_path: Path):
     ]
 
 
-def test_a_repetitive_parquet_file_of_modest_size_is_accepted(tmp_path: Path):
+def test_a_repetitive_parquet_file_of_modest_size_is_accepted(tmp_path):
     path = tmp_path / "upload"
     pq.write_table(pa.table({"prompt": ["What is 2 + 2?"] * 50_000}), path)
 
@@ -191,9 +187,7 @@ def test_a_repetitive_parquet_file_of_modest_size_is_accepted(tmp_path: Path):
     )
 
 
-def test_rows_past_the_limit_are_refused_without_reading_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_rows_past_the_limit_are_refused_without_reading_on(tmp_path, monkeypatch):
     monkeypatch.setattr("dashboard.datasets.parsing.records.MAX_ROWS", 3)
 
     parsed = read(tmp_path, "jsonl", b'{"a": 1}\n' * 10)
@@ -251,7 +245,7 @@ def expected(first_prompt: str = ROWS[0]["question"]) -> list[Row | Refusal]:
     ]
 
 
-def test_each_format_is_read_as_it_is_and_packed(tmp_path: Path) -> None:
+def test_each_format_is_read_as_it_is_and_packed(tmp_path):
     for name, content in FILES.items():
         for suffix, pack in PACK.items():
             found = rows_of(tmp_path, f"sums.{name}{suffix}", pack(content))
@@ -279,9 +273,7 @@ FIVE_PM = datetime(2026, 1, 2, 17, 0, tzinfo=UTC)
         (pa.array([None], pa.timestamp("us")), None),
     ],
 )
-def test_types_that_json_lacks_become_texts_and_numbers(
-    values: pa.Array, kept: object, tmp_path: Path
-) -> None:
+def test_types_that_json_lacks_become_texts_and_numbers(values, kept, tmp_path):
     table = pa.table({"question": ["2+2?"], "solution": ["4"], "level": values})
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
@@ -292,7 +284,7 @@ def test_types_that_json_lacks_become_texts_and_numbers(
     assert row.columns == {"level": kept}
 
 
-def test_an_answer_keeps_the_digits_of_its_type(tmp_path: Path) -> None:
+def test_an_answer_keeps_the_digits_of_its_type(tmp_path):
     decimals = pa.array([Decimal("1.25"), Decimal("1E+2")], pa.decimal128(9, 2))
     for values, texts in (
         (decimals, ["1.25", "100.00"]),
@@ -315,16 +307,14 @@ def test_an_answer_keeps_the_digits_of_its_type(tmp_path: Path) -> None:
         ("a.parquet", parquet([{"question": "2+2?", "solution": "4", "level": b"a"}])),
     ],
 )
-def test_an_extra_value_that_json_lacks_is_left_empty(
-    filename: str, content: bytes, tmp_path: Path
-) -> None:
+def test_an_extra_value_that_json_lacks_is_left_empty(filename, content, tmp_path):
     (row,) = rows_of(tmp_path, filename, content)
 
     assert isinstance(row, Row)
     assert (row.columns, row.left_empty) == ({"level": None}, ("level",))
 
 
-def test_each_text_format_is_read_in_each_encoding(tmp_path: Path) -> None:
+def test_each_text_format_is_read_in_each_encoding(tmp_path):
     for name, encoding, line_end in product(
         TEXTS, ("utf-8", "utf-8-sig", "utf-16", "utf-16-be"), ("\n", "\r\n")
     ):
@@ -350,17 +340,13 @@ def test_each_text_format_is_read_in_each_encoding(tmp_path: Path) -> None:
     ],
     ids=["named", "quoted", "unnamed", "closed", "header closed"],
 )
-def test_tables_of_spreadsheet_programs_are_read(
-    content: bytes, tmp_path: Path
-) -> None:
+def test_tables_of_spreadsheet_programs_are_read(content, tmp_path):
     (row,) = rows_of(tmp_path, "a.csv", content)
 
     assert row == Row(prompt="2+2?, now", answer="4", columns={"level": 1})
 
 
-def test_a_value_too_much_is_refused_where_lines_end_with_the_separator(
-    tmp_path: Path,
-) -> None:
+def test_a_value_too_much_is_refused_where_lines_end_with_the_separator(tmp_path):
     content = b"question,solution,level,\n2+2?,4,1,7\n"
 
     (refusal,) = rows_of(tmp_path, "a.csv", content)

@@ -73,22 +73,22 @@ def check_answers(file_format: str, content: bytes, packing: str = "") -> None:
 
 
 @given(st.binary(max_size=200) | FRAGMENTS)
-def test_any_bytes_as_jsonl(content: bytes):
+def test_any_bytes_as_jsonl(content):
     check_answers("jsonl", content)
 
 
 @given(st.binary(max_size=200) | FRAGMENTS | FRAGMENTS.map(lambda inner: b"[" + inner))
-def test_any_bytes_as_json(content: bytes):
+def test_any_bytes_as_json(content):
     check_answers("json", content)
 
 
 @given(st.binary(max_size=200) | FRAGMENTS)
-def test_any_bytes_as_csv(content: bytes):
+def test_any_bytes_as_csv(content):
     check_answers("csv", content)
 
 
 @given(st.binary(max_size=200) | FRAGMENTS)
-def test_any_bytes_as_tsv(content: bytes):
+def test_any_bytes_as_tsv(content):
     check_answers("tsv", content)
 
 
@@ -99,7 +99,7 @@ PACKED = {
 
 
 @given(st.sampled_from(list(PACKED)), st.integers(0, 200), st.integers(0, 255))
-def test_a_packed_file_with_one_byte_changed(packing: str, place: int, value: int):
+def test_a_packed_file_with_one_byte_changed(packing, place, value):
     broken = bytearray(PACKED[packing])
     broken[place % len(broken)] = value
 
@@ -107,7 +107,7 @@ def test_a_packed_file_with_one_byte_changed(packing: str, place: int, value: in
 
 
 @given(st.sampled_from(["gzip", "zstd"]), st.binary(max_size=100), st.booleans())
-def test_any_bytes_as_a_packed_file(packing: str, content: bytes, is_begun: bool):
+def test_any_bytes_as_a_packed_file(packing, content, is_begun):
     magic = PACKED[packing][:10] if is_begun else b""
 
     check_answers("jsonl", magic + content, packing)
@@ -117,7 +117,7 @@ def test_any_bytes_as_a_packed_file(packing: str, content: bytes, is_begun: bool
     st.sampled_from(["jsonl", "json", "csv", "tsv", "parquet", "txt", "csv.gz", ""]),
     st.binary(max_size=200) | FRAGMENTS,
 )
-def test_any_bytes_under_any_name_are_read_or_refused(suffix: str, content: bytes):
+def test_any_bytes_under_any_name_are_read_or_refused(suffix, content):
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
@@ -142,13 +142,13 @@ SOUND = _parquet([{"prompt": "a" * 40, "answer": str(i)} for i in range(30)])
 @pytest.mark.slow
 @settings(max_examples=10)
 @given(st.binary(max_size=200).map(lambda middle: b"PAR1" + middle + b"PAR1"))
-def test_any_bytes_as_parquet(content: bytes):
+def test_any_bytes_as_parquet(content):
     check_answers("parquet", content)
 
 
 @settings(max_examples=4)
 @given(st.integers(0, len(SOUND) - 1), st.integers(1, 255))
-def test_a_parquet_file_with_one_byte_changed(place: int, change: int):
+def test_a_parquet_file_with_one_byte_changed(place, change):
     broken = bytearray(SOUND)
     broken[place] ^= change
 
@@ -168,16 +168,14 @@ def test_a_parquet_file_that_ends_its_reader():
 
 
 @given(ROWS)
-def test_json_lines_round_trip(rows: list[dict[str, Any]]):
+def test_json_lines_round_trip(rows):
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     assert [item.values for item in parse("jsonl", content.encode())] == rows
 
 
 @given(ROWS, st.none() | st.integers(0, 3), st.integers(1, 30), st.booleans())
-def test_a_json_list_round_trips(
-    rows: list[dict[str, Any]], indent: int | None, piece: int, is_wrapped: bool
-):
+def test_a_json_list_round_trips(rows, indent, piece, is_wrapped):
     """For any layout and any size of the pieces read."""
     tree = {"about": [1, {"a": "]"}], "data": rows, "b": "{"} if is_wrapped else rows
     content = json.dumps(tree, ensure_ascii=False, indent=indent).encode()
@@ -195,9 +193,7 @@ def test_a_json_list_round_trips(
     st.sampled_from([("csv", ","), ("tsv", "\t")]),
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
 )
-def test_fields_of_a_table_round_trip(
-    rows: list[tuple[str, str]], kind: tuple[str, str], encoding: str
-):
+def test_fields_of_a_table_round_trip(rows, kind, encoding):
     file_format, delimiter = kind
     file = io.StringIO(newline="")
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, delimiter=delimiter)

@@ -66,7 +66,7 @@ def read_here(path: Path) -> list[Parsed]:
 
 
 @pytest.mark.parametrize("store_schema", [True, False])  # else it is read as a text
-def test_repeated_values_count_each_time(tmp_path: Path, store_schema: bool):
+def test_repeated_values_count_each_time(tmp_path, store_schema):
     path = write(tmp_path, repeated(2 * MIB, 1_000), store_schema=store_schema)
 
     num_rows, refusal = read(path)
@@ -77,7 +77,7 @@ def test_repeated_values_count_each_time(tmp_path: Path, store_schema: bool):
     assert refusal.ends_file
 
 
-def test_nested_repeated_values_count_each_time(tmp_path: Path):
+def test_nested_repeated_values_count_each_time(tmp_path):
     inner = pa.StructArray.from_arrays([repeated(2 * MIB, 1_000)], ["text"])
 
     num_rows, refusal = read(write(tmp_path, inner))
@@ -87,7 +87,7 @@ def test_nested_repeated_values_count_each_time(tmp_path: Path):
     assert refusal.ends_file
 
 
-def test_a_value_that_is_repeated_is_kept_as_it_is(tmp_path: Path):
+def test_a_value_that_is_repeated_is_kept_as_it_is(tmp_path):
     path = write(tmp_path, repeated(3, 40))
 
     items = list(read_records(Source(path, "parquet")))
@@ -95,7 +95,7 @@ def test_a_value_that_is_repeated_is_kept_as_it_is(tmp_path: Path):
     assert items == [Record(line, {"prompt": "aaa"}) for line in range(1, 41)]
 
 
-def test_lists_of_repeated_values_are_kept_as_they_are(tmp_path: Path):
+def test_lists_of_repeated_values_are_kept_as_they_are(tmp_path):
     path = write(tmp_path, in_a_list(3, 2))
 
     assert list(read_records(Source(path, "parquet"))) == [
@@ -103,9 +103,7 @@ def test_lists_of_repeated_values_are_kept_as_they_are(tmp_path: Path):
     ]
 
 
-def test_only_the_row_that_is_too_large_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_only_the_row_that_is_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "MAX_ROW_BYTES", MIB)
 
     path = write(tmp_path, pa.array(["a", "b" * 2 * MIB, "c"]))
@@ -117,9 +115,7 @@ def test_only_the_row_that_is_too_large_is_refused(
     assert "1,048,576 bytes" in items[1].problem
 
 
-def test_large_dictionaries_are_refused_unread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_large_dictionaries_are_refused_unread(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "BATCH_BYTES", MIB)
 
     [refusal] = read_here(write(tmp_path, repeated(2 * MIB, 2)))
@@ -134,7 +130,7 @@ def test_large_dictionaries_are_refused_unread(
     [repeated(20 * MIB, 1_000), in_a_list(4 * MIB, 5_000)],
     ids=["rows", "list"],
 )
-def test_reading_takes_little_memory(tmp_path: Path, column: pa.Array):
+def test_reading_takes_little_memory(tmp_path, column):
     path = write(tmp_path, column, store_schema=False)
 
     done = subprocess.run(

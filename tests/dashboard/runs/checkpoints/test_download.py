@@ -5,17 +5,15 @@ from __future__ import annotations
 import io
 import shutil
 import tarfile
-from pathlib import Path
 
 import pytest
 from django.http import StreamingHttpResponse
 from django.test import Client
 
 from dashboard.runs.checkpoints.files import CheckpointStore, Damaged
-from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.models import Checkpoint
 from dashboard.supervision.checkpoints import ModelArchive
 from tests.dashboard.runs.checkpoints.real_model import generate, model_files
-from tests.dashboard.runs.checkpoints.saved import Saving
 
 
 def download(client: Client, checkpoint: Checkpoint) -> StreamingHttpResponse:
@@ -28,9 +26,7 @@ def download(client: Client, checkpoint: Checkpoint) -> StreamingHttpResponse:
 
 
 @pytest.mark.slow
-def test_transformers_loads_the_unpacked_model(
-    bob_client: Client, saving: Saving, tmp_path: Path
-) -> None:
+def test_transformers_loads_the_unpacked_model(bob_client, saving, tmp_path):
     files = model_files(tmp_path / "model")
     checkpoint = saving.save(files={**files, "optimizer.safetensors": b"moments"})
 
@@ -49,7 +45,7 @@ def test_transformers_loads_the_unpacked_model(
     assert generate(folder, "1 + 1 =") == generate(tmp_path / "model", "1 + 1 =")
 
 
-def test_it_is_sent_in_pieces_and_outlives_a_deletion(saving: Saving) -> None:
+def test_it_is_sent_in_pieces_and_outlives_a_deletion(saving):
     weights = bytes(range(256)) * 4_096 * 5
     checkpoint = saving.save(files={"model/model.safetensors": weights})
     path = saving.folder / checkpoint.name
@@ -67,7 +63,7 @@ def test_it_is_sent_in_pieces_and_outlives_a_deletion(saving: Saving) -> None:
         assert found.read() == weights
 
 
-def test_a_damaged_file_breaks_the_download_off(saving: Saving) -> None:
+def test_a_damaged_file_breaks_the_download_off(saving):
     checkpoint = saving.save()
     path = saving.folder / checkpoint.name
     (path / "model/model.safetensors").write_bytes(b"weights at 2")
@@ -81,9 +77,7 @@ def test_a_damaged_file_breaks_the_download_off(saving: Saving) -> None:
     assert b"weights at 2" not in b"".join(sent)
 
 
-def test_a_changed_manifest_is_refused_before_the_first_byte(
-    alice_client: Client, saving: Saving, run: Run
-) -> None:
+def test_a_changed_manifest_is_refused_before_the_first_byte(alice_client, saving, run):
     checkpoint = saving.save()
     manifest = saving.folder / checkpoint.name / "manifest.json"
     manifest.write_bytes(manifest.read_bytes() + b" ")
@@ -96,9 +90,7 @@ def test_a_changed_manifest_is_refused_before_the_first_byte(
 
 
 @pytest.mark.parametrize("way", ["file", "folder"])
-def test_a_link_out_of_the_folder_is_not_followed(
-    alice_client: Client, saving: Saving, tmp_path: Path, way: str
-) -> None:
+def test_a_link_out_of_the_folder_is_not_followed(alice_client, saving, tmp_path, way):
     checkpoint = saving.save()
     found = CheckpointStore(checkpoint.run_id).find(checkpoint.name)
     assert found is not None

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
-from pytest_django.fixtures import Settings
+from playwright.sync_api import expect
 
-from dashboard.accounts.models import Team
 from dashboard.analysis.probes.models import Probe
 from dashboard.runs.models import Checkpoint, PublishedModel
 from tests.browser.accessibility import findings_in_each_view
@@ -21,12 +19,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
-def data_folder(settings: Settings) -> Path:
+def data_folder(settings) -> Path:
     """The web process's own: it is kept from test to test."""
     return Path(settings.COHORT_DATA)
 
 
-def test_a_checkpoint_is_pinned_and_published(page: Page, team: Team) -> None:
+def test_a_checkpoint_is_pinned_and_published(page, team):
     saving = Saving(queue_run(team))
     saving.start()
     for score in (0.2, 0.6):
@@ -53,9 +51,7 @@ def test_a_checkpoint_is_pinned_and_published(page: Page, team: Team) -> None:
     assert PublishedModel.objects.get().name == "Sums, second"
 
 
-def test_a_checkpoint_is_tried_with_its_base_model(
-    page: Page, team: Team, tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_tried_with_its_base_model(page, team, tmp_path):
     saving = Saving(queue_run(team))
     saving.start()
     train_checkpoint(saving, tmp_path)

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 from django.db import transaction
-from django.test import Client
-from pytest_django import Settings
-from pytest_django.fixtures import DjangoAssertNumQueries
 
-from dashboard.accounts.models import AuditEntry, Team, User
+from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.token_preview import refuse_model
 from dashboard.project.errors import UserError
 from dashboard.runs.changes import extend_run
@@ -24,17 +21,16 @@ from dashboard.runs.launch.base_models import (
 from dashboard.runs.models import PublishedModel, Run, RunState
 from dashboard.supervision.publishing import publish, unpublish
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
-from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
 from trainer.config import RunConfig
 
 
 @pytest.fixture
-def model(saving: Saving, alice: User) -> PublishedModel:
+def model(saving, alice) -> PublishedModel:
     return publish(checkpoint=saving.save(), name=" Sums  v2 ", user=alice)
 
 
-def test_it_outlives_the_run(model: PublishedModel, saving: Saving) -> None:
+def test_it_outlives_the_run(model, saving):
     shutil.rmtree(saving.folder.parent)
 
     assert (model.folder / "model/model.safetensors").read_bytes() == b"weights at 1"
@@ -42,9 +38,7 @@ def test_it_outlives_the_run(model: PublishedModel, saving: Saving) -> None:
     assert not (model.folder / "manifest.json").exists()
 
 
-def test_it_is_offered_with_its_lineage(
-    model: PublishedModel, team: Team, alice_client: Client
-) -> None:
+def test_it_is_offered_with_its_lineage(model, team, alice_client):
     (offered,) = [each for each in offered_models(team) if each.path.startswith("/")]
 
     assert offered.title == f"Sums v2 ({model.run_name}, step 1)"
@@ -55,9 +49,7 @@ def test_it_is_offered_with_its_lineage(
     assert AuditEntry.objects.filter(verb="model.published").exists()
 
 
-def test_another_team_cannot_use_the_model(
-    model: PublishedModel, charlie: User, charlie_client: Client
-) -> None:
+def test_another_team_cannot_use_the_model(model, charlie, charlie_client):
     other = Team.objects.get(slug="other")
     path = str(model.folder / "model")
 
@@ -70,7 +62,7 @@ def test_another_team_cannot_use_the_model(
         lock_published(other, {"model": {"path": around}})
 
 
-def test_another_teams_checkpoint_cannot_be_used(saving: Saving, charlie: User) -> None:
+def test_another_teams_checkpoint_cannot_be_used(saving, charlie):
     checkpoint = saving.save()
     path = str(saving.folder / checkpoint.name / "model")
 
@@ -79,9 +71,7 @@ def test_another_teams_checkpoint_cannot_be_used(saving: Saving, charlie: User) 
     lock_published(saving.run.team, {"model": {"path": path}})
 
 
-def test_relative_model_paths_are_refused(
-    team: Team,
-) -> None:
+def test_relative_model_paths_are_refused(team):
     for path in ("../7/checkpoints/step/model", "~/x", "a/../../7"):
         judge = {"name": "judge", "kind": "reward_model", "params": {"path": path}}
         config = {"reward": {"recipe": {"rules": [judge]}}}
@@ -90,9 +80,7 @@ def test_relative_model_paths_are_refused(
             lock_published(team, config)
 
 
-def test_it_stays_while_a_run_needs_it(
-    model: PublishedModel, team: Team, alice: User
-) -> None:
+def test_it_stays_while_a_run_needs_it(model, team, alice):
     needing = queue_run(team, name="second")
     needing.config["model"]["path"] = str(model.folder / "model")
     needing.save()
@@ -106,9 +94,7 @@ def test_it_stays_while_a_run_needs_it(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_unpublishing_deletes_the_files(
-    model: PublishedModel, team: Team, alice: User
-) -> None:
+def test_unpublishing_deletes_the_files(model, team, alice):
     folder = model.folder
     unpublish(model=model, user=alice)
 
@@ -117,9 +103,7 @@ def test_unpublishing_deletes_the_files(
         lock_published(team, {"model": {"path": str(folder / "model")}})
 
 
-def test_a_name_is_taken_once(
-    model: PublishedModel, saving: Saving, alice: User
-) -> None:
+def test_a_name_is_taken_once(model, saving, alice):
     with pytest.raises(UserError) as raised:
         publish(checkpoint=saving.save(), name="Sums v2", user=alice)
     assert raised.value.code == "models.name_taken"
@@ -129,7 +113,7 @@ def test_a_name_is_taken_once(
     ]
 
 
-def test_odd_names_are_refused(alice_client: Client, saving: Saving) -> None:
+def test_odd_names_are_refused(alice_client, saving):
     checkpoint = saving.save()
     address = f"/alpha/runs/{saving.run.pk}/checkpoints/{checkpoint.name}/publish"
 
@@ -141,13 +125,13 @@ def test_odd_names_are_refused(alice_client: Client, saving: Saving) -> None:
     assert not PublishedModel.objects.exists()
 
 
-def test_a_name_is_only_a_name(saving: Saving, alice: User, data_folder: Path) -> None:
+def test_a_name_is_only_a_name(saving, alice, data_folder):
     model = publish(checkpoint=saving.save(), name="../../../etc", user=alice)
 
     assert model.folder == data_folder / "models" / str(model.team_id) / str(model.pk)
 
 
-def test_damaged_weights_are_not_published(saving: Saving, alice: User) -> None:
+def test_damaged_weights_are_not_published(saving, alice):
     checkpoint = saving.save()
     path = saving.folder / checkpoint.name / "model/model.safetensors"
     path.write_bytes(b"weights at 2")
@@ -158,9 +142,7 @@ def test_damaged_weights_are_not_published(saving: Saving, alice: User) -> None:
     assert not PublishedModel.objects.exists()
 
 
-def test_the_list_of_models_shows_runs_that_need_one(
-    alice_client: Client, model: PublishedModel, team: Team
-) -> None:
+def test_the_list_of_models_shows_runs_that_need_one(alice_client, model, team):
     needing = queue_run(team, name="second")
     needing.config["model"]["path"] = str(model.folder / "model")
     needing.save()
@@ -183,11 +165,8 @@ def _config(path: str) -> RunConfig:
 
 
 def test_the_page_reads_the_runs_once(
-    saving: Saving,
-    alice: User,
-    alice_client: Client,
-    django_assert_max_num_queries: DjangoAssertNumQueries,
-) -> None:
+    saving, alice, alice_client, django_assert_max_num_queries
+):
     checkpoint = saving.save()
     for name in "abcdefgh":
         publish(checkpoint=checkpoint, name=name, user=alice)
@@ -198,9 +177,7 @@ def test_the_page_reads_the_runs_once(
     assert page.status_code == 200
 
 
-def test_a_run_with_a_deleted_model_cannot_be_extended(
-    model: PublishedModel, saving: Saving, alice: User
-) -> None:
+def test_a_run_with_a_deleted_model_cannot_be_extended(model, saving, alice):
     own = saving.run
     own.config["model"]["path"] = str(model.folder / "model")
     ended = {"state": RunState.STOPPED, "finished_at": own.created_at}
@@ -213,9 +190,7 @@ def test_a_run_with_a_deleted_model_cannot_be_extended(
     assert Run.objects.get(pk=own.pk).state == RunState.STOPPED
 
 
-def test_a_folder_outside_the_operators_is_refused(
-    team: Team, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_folder_outside_the_operators_is_refused(team, settings, tmp_path):
     allowed = tmp_path / "models"
     (allowed / "qwen").mkdir(parents=True)
     (allowed / "detour").symlink_to(tmp_path)
@@ -231,9 +206,7 @@ def test_a_folder_outside_the_operators_is_refused(
             lock_published(team, {"model": {"path": path}})
 
 
-def test_the_data_folder_is_reached_by_run_or_model_only(
-    team: Team, settings: Settings, saving: Saving
-) -> None:
+def test_the_data_folder_is_reached_by_run_or_model_only(team, settings, saving):
     data, run = settings.COHORT_DATA, saving.run.pk
     settings.MODEL_FOLDERS = (Path("/"),)
 

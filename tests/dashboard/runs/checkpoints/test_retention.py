@@ -7,15 +7,13 @@ import shutil
 from unittest.mock import Mock
 
 import pytest
-from django.test import Client
 
-from dashboard.accounts.models import AuditEntry, User
+from dashboard.accounts.models import AuditEntry
 from dashboard.project.errors import UserError
 from dashboard.runs.checkpoints import files, retention
 from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone
 from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
 from dashboard.runs.models import Checkpoint, Run, RunState
-from tests.dashboard.runs.checkpoints.saved import Saving
 
 
 def there(run: Run) -> list[int]:
@@ -29,7 +27,7 @@ def why(checkpoint: Checkpoint) -> list[str]:
     return next(row.reasons for row in rows if row.checkpoint == checkpoint)
 
 
-def test_the_best_is_kept_when_the_trainer_deletes_it(saving: Saving, run: Run) -> None:
+def test_the_best_is_kept_when_the_trainer_deletes_it(saving, run):
     for score in (0.2, 0.9, 0.4, 0.5):
         saving.save(score=score)
         saving.prune(1)
@@ -38,9 +36,7 @@ def test_the_best_is_kept_when_the_trainer_deletes_it(saving: Saving, run: Run) 
     assert why(Checkpoint.objects.get(step=2)) == ["best"]
 
 
-def test_a_failed_delete_does_not_stop_ingestion(
-    saving: Saving, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_delete_does_not_stop_ingestion(saving, run, monkeypatch):
     saving.save(score=0.5)
     broken = OSError(errno.EROFS, "Read-only file system")
     monkeypatch.setattr(files, "discard", Mock(side_effect=broken))
@@ -50,9 +46,7 @@ def test_a_failed_delete_does_not_stop_ingestion(
     assert run.checkpoints.count() == 2
 
 
-def test_a_kept_checkpoint_is_read_from_the_kept_folder(
-    saving: Saving, run: Run
-) -> None:
+def test_a_kept_checkpoint_is_read_from_the_kept_folder(saving, run):
     saving.save(score=0.9)
 
     found = CheckpointStore(run.pk).find("step-000001-attempt-1")
@@ -63,7 +57,7 @@ def test_a_kept_checkpoint_is_read_from_the_kept_folder(
     assert found.is_dir()
 
 
-def test_a_better_checkpoint_replaces_the_best(saving: Saving, run: Run) -> None:
+def test_a_better_checkpoint_replaces_the_best(saving, run):
     for score in (0.2, 0.9, 0.4, 0.95, 0.3):
         saving.save(score=score)
         saving.prune(1)
@@ -71,7 +65,7 @@ def test_a_better_checkpoint_replaces_the_best(saving: Saving, run: Run) -> None
     assert there(run) == [4, 5]
 
 
-def test_without_a_held_out_score_the_reward_decides(saving: Saving, run: Run) -> None:
+def test_without_a_held_out_score_the_reward_decides(saving, run):
     for reward in (0.1, 0.8, 0.3):
         saving.save(reward=reward)
         saving.prune(1)
@@ -80,9 +74,7 @@ def test_without_a_held_out_score_the_reward_decides(saving: Saving, run: Run) -
     assert list_checkpoints(Run.objects.get(pk=run.pk)).metric == "reward/mean"
 
 
-def test_a_pinned_checkpoint_is_never_deleted(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_a_pinned_checkpoint_is_never_deleted(saving, run, alice):
     first = saving.save(score=0.1)
     retention.pin(checkpoint=first, user=alice)
     for score in (0.2, 0.3):
@@ -97,9 +89,7 @@ def test_a_pinned_checkpoint_is_never_deleted(
     assert AuditEntry.objects.filter(verb="checkpoint.pinned", actor=alice).exists()
 
 
-def test_an_unpinned_checkpoint_is_deleted_like_others(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_an_unpinned_checkpoint_is_deleted_like_others(saving, run, alice):
     first = saving.save(score=0.1)
     retention.pin(checkpoint=first, user=alice)
     saving.save(score=0.2)
@@ -110,7 +100,7 @@ def test_an_unpinned_checkpoint_is_deleted_like_others(
     assert there(run) == [2]
 
 
-def test_pinning_takes_no_disk_space(saving: Saving, run: Run, alice: User) -> None:
+def test_pinning_takes_no_disk_space(saving, run, alice):
     first = saving.save()
     retention.pin(checkpoint=first, user=alice)
 
@@ -119,9 +109,7 @@ def test_pinning_takes_no_disk_space(saving: Saving, run: Run, alice: User) -> N
     assert kept.stat().st_ino == own.stat().st_ino
 
 
-def test_a_deleted_checkpoint_cannot_be_pinned(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_a_deleted_checkpoint_cannot_be_pinned(saving, run, alice):
     first = saving.save(score=0.1)
     saving.save(score=0.2)
     saving.prune(1)
@@ -133,9 +121,7 @@ def test_a_deleted_checkpoint_cannot_be_pinned(
     assert first.pinned_at is None
 
 
-def test_half_a_deleted_checkpoint_is_not_pinned(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_half_a_deleted_checkpoint_is_not_pinned(saving, run, alice):
     """The trainer is just deleting it: its manifest still stands."""
     first = saving.save(score=0.1)
     saving.save(score=0.9)
@@ -147,9 +133,7 @@ def test_half_a_deleted_checkpoint_is_not_pinned(
     assert not (CheckpointStore(run.pk).kept / first.name).exists()
 
 
-def test_the_checkpoint_to_resume_from_cannot_be_deleted(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_the_checkpoint_to_resume_from_cannot_be_deleted(saving, run, alice):
     old, new = saving.save(score=0.9), saving.save(score=0.1)
 
     with pytest.raises(UserError) as error:
@@ -163,9 +147,7 @@ def test_the_checkpoint_to_resume_from_cannot_be_deleted(
     assert AuditEntry.objects.filter(verb="checkpoint.deleted", actor=alice).exists()
 
 
-def test_the_last_checkpoint_of_an_ended_run_can_be_deleted(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_the_last_checkpoint_of_an_ended_run_can_be_deleted(saving, run, alice):
     only = saving.save()
     saving.end(RunState.FINISHED)
 
@@ -174,9 +156,7 @@ def test_the_last_checkpoint_of_an_ended_run_can_be_deleted(
     assert there(run) == []
 
 
-def test_a_deletion_shows_on_pages_that_are_open(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_a_deletion_shows_on_pages_that_are_open(saving, run, alice):
     old, _ = saving.save(), saving.save()
     before = Run.objects.get(pk=run.pk).seq
 
@@ -185,9 +165,7 @@ def test_a_deletion_shows_on_pages_that_are_open(
     assert Run.objects.get(pk=run.pk).seq == before + 1
 
 
-def test_the_metric_of_the_best_can_be_chosen(
-    saving: Saving, run: Run, alice: User
-) -> None:
+def test_the_metric_of_the_best_can_be_chosen(saving, run, alice):
     saving.save(score=0.9)
     saving.save(score=0.1)
     retention.choose_best_by(run=run, metric="none", user=alice)
@@ -198,9 +176,7 @@ def test_the_metric_of_the_best_can_be_chosen(
         retention.choose_best_by(run=run, metric="loss", user=alice)
 
 
-def test_pinning_requires_links(
-    saving: Saving, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pinning_requires_links(saving, run, alice, monkeypatch):
     first = saving.save()
     retention.choose_best_by(run=run, metric="none", user=alice)
 
@@ -214,9 +190,7 @@ def test_pinning_requires_links(
         retention.pin(checkpoint=first, user=alice)
 
 
-def test_the_tab_shows_what_is_kept_and_why(
-    alice_client: Client, saving: Saving, run: Run
-) -> None:
+def test_the_tab_shows_what_is_kept_and_why(alice_client, saving, run):
     for score in (0.9, 0.2, 0.3):
         saving.save(score=score)
         saving.prune(1)
@@ -234,8 +208,8 @@ def test_the_tab_shows_what_is_kept_and_why(
 
 
 def test_the_next_checkpoint_is_a_multiple_of_the_interval_or_the_last_step(
-    saving: Saving, run: Run
-) -> None:
+    saving, run
+):
     def after(last_step: int, every: int) -> int | None:
         run.last_step, run.config["checkpoint"]["every_steps"] = last_step, every
         found = next_checkpoint(run, list_checkpoints(run))
@@ -248,9 +222,7 @@ def test_the_next_checkpoint_is_a_multiple_of_the_interval_or_the_last_step(
     assert after(3, 4) is None
 
 
-def test_a_viewer_is_offered_no_change(
-    bob_client: Client, saving: Saving, run: Run
-) -> None:
+def test_a_viewer_is_offered_no_change(bob_client, saving, run):
     saving.save()
 
     html = bob_client.get(f"/alpha/runs/{run.pk}/checkpoints/").content.decode()
@@ -260,9 +232,7 @@ def test_a_viewer_is_offered_no_change(
     assert "/try/" not in html
 
 
-def test_another_team_finds_no_checkpoint(
-    charlie_client: Client, saving: Saving, run: Run
-) -> None:
+def test_another_team_finds_no_checkpoint(charlie_client, saving, run):
     one = saving.save()
 
     for name in (one.name, "..", "%2e%2e", "step-000001-attempt-1%2f..", "other"):
@@ -270,7 +240,7 @@ def test_another_team_finds_no_checkpoint(
         assert charlie_client.get(odd).status_code == 404
 
 
-def test_names_lead_nowhere(alice_client: Client, saving: Saving, run: Run) -> None:
+def test_names_lead_nowhere(alice_client, saving, run):
     saving.save()
 
     for name in ("..", "%2e%2e", "%2e%2e%2fcheckpoints", "step-000009-attempt-1"):
@@ -278,9 +248,7 @@ def test_names_lead_nowhere(alice_client: Client, saving: Saving, run: Run) -> N
         assert alice_client.get(odd).status_code == 404
 
 
-def test_unreachable_files_are_reported(
-    alice_client: Client, saving: Saving, run: Run
-) -> None:
+def test_unreachable_files_are_reported(alice_client, saving, run):
     one = saving.save()
     shutil.rmtree(saving.folder.parent)
 

@@ -7,7 +7,6 @@ from html import unescape
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Team
 from dashboard.runs.launch.page import Summary
 from dashboard.runs.queue.hosts import Needs, describe_lack
 from dashboard.supervision.models import Worker
@@ -18,7 +17,7 @@ ONE_GPU: dict[str, object] = {"gpus": [{"name": "L4", "memory_bytes": 1}]}
 
 
 @pytest.fixture
-def form(team: Team) -> dict[str, object]:
+def form(team) -> dict[str, object]:
     return {
         "name": "big",
         "model": "other",
@@ -39,9 +38,7 @@ def summary(client: Client, form: dict[str, object]) -> Summary:
     return found
 
 
-def test_a_run_without_a_suitable_worker_has_a_warning(
-    alice_client: Client, form: dict[str, object]
-) -> None:
+def test_a_run_without_a_suitable_worker_has_a_warning(alice_client, form):
     register("training@here", num_slots=1)
     Worker.objects.update(hardware={"gpus": []})
 
@@ -52,18 +49,14 @@ def test_a_run_without_a_suitable_worker_has_a_warning(
     assert not summary(alice_client, form).warnings
 
 
-def test_without_a_worker_there_is_a_hint_but_no_warning(
-    alice_client: Client, form: dict[str, object]
-) -> None:
+def test_without_a_worker_there_is_a_hint_but_no_warning(alice_client, form):
     found = summary(alice_client, form | {"optim.optimizer": "adamw_8bit"})
 
     assert describe_lack(Needs(), []) in found.hints[0]
     assert not found.warnings  # nor of packages
 
 
-def test_a_missing_package_of_a_worker_has_a_warning(
-    alice_client: Client, form: dict[str, object]
-) -> None:
+def test_a_missing_package_of_a_worker_has_a_warning(alice_client, form):
     register("training@here", num_slots=1)
     # An older worker does not say which it has.
     for hardware, is_warned in (

@@ -48,11 +48,11 @@ def train(team: Team, *, step_seconds: float | None = None, **fields: Any) -> St
 
 
 @pytest.fixture(autouse=True)
-def worker(db: None) -> None:
+def worker(db) -> None:
     register(WORKER, num_slots=1)
 
 
-def test_a_free_worker_takes_it_at_once(team: Team) -> None:
+def test_a_free_worker_takes_it_at_once(team):
     run = queue_run(team)
 
     position, _ = position_of(run)
@@ -60,7 +60,7 @@ def test_a_free_worker_takes_it_at_once(team: Team) -> None:
     assert describe_start(position.start) in describe(run)
 
 
-def test_it_starts_when_the_run_ahead_has_finished(team: Team) -> None:
+def test_it_starts_when_the_run_ahead_has_finished(team):
     train(team, step_seconds=60.0, num_steps=11)
 
     run = queue_run(team, num_steps=5)
@@ -70,7 +70,7 @@ def test_it_starts_when_the_run_ahead_has_finished(team: Team) -> None:
     assert numbers(describe(run)) == [10]  # minutes
 
 
-def test_past_runs_of_the_same_shape_give_the_duration(team: Team) -> None:
+def test_past_runs_of_the_same_shape_give_the_duration(team):
     train(team, step_seconds=60.0, num_steps=11)
     queue_run(team, num_steps=20)
 
@@ -80,7 +80,7 @@ def test_past_runs_of_the_same_shape_give_the_duration(team: Team) -> None:
     assert position.number == 2
 
 
-def test_a_start_without_an_estimate_is_unknown(team: Team) -> None:
+def test_a_start_without_an_estimate_is_unknown(team):
     train(team)
     run = queue_run(team)
 
@@ -90,7 +90,7 @@ def test_a_start_without_an_estimate_is_unknown(team: Team) -> None:
     assert numbers(describe(run)) == []
 
 
-def test_other_teams_runs_are_counted(team: Team) -> None:
+def test_other_teams_runs_are_counted(team):
     train(team, step_seconds=60.0)
     other = Team.objects.create(slug="beta", name="Beta")
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_other_teams_runs_are_counted(team: Team) -> None:
     assert "other teams" in describe(run)
 
 
-def test_a_run_without_a_suitable_worker_has_no_position(team: Team) -> None:
+def test_a_run_without_a_suitable_worker_has_no_position(team):
     hardware = {"gpus": [], "takes": "any"}
     Worker.objects.update(hardware=hardware)
     big = queue_run(team)
@@ -118,20 +118,20 @@ def test_a_run_without_a_suitable_worker_has_no_position(team: Team) -> None:
     assert position_of(small)[0].number == 1
 
 
-def test_a_run_on_hold_has_no_number(team: Team) -> None:
+def test_a_run_on_hold_has_no_number(team):
     held = queue_run(team, on_hold=True)
 
     assert describe(held).startswith("On hold")
     assert describe_short(*position_of(held)) == "on hold"
 
 
-def test_the_run_list_shows_position_and_start(team: Team) -> None:
+def test_the_run_list_shows_position_and_start(team):
     train(team, step_seconds=60.0, num_steps=11)
 
     assert numbers(describe_short(*position_of(queue_run(team)))) == [1, 10]
 
 
-def test_durations_are_rounded_to_minutes() -> None:
+def test_durations_are_rounded_to_minutes():
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 21, 111)] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "21st", "111th")
     ]
@@ -140,9 +140,7 @@ def test_durations_are_rounded_to_minutes() -> None:
     ]
 
 
-def test_the_queue_takes_four_queries_at_any_length(
-    team: Team, django_assert_num_queries: Any
-) -> None:
+def test_the_queue_takes_four_queries_at_any_length(team, django_assert_num_queries):
     train(team, step_seconds=60.0)
     for _ in range(10):
         queue_run(team)
@@ -151,7 +149,7 @@ def test_the_queue_takes_four_queries_at_any_length(
         read_queue()
 
 
-def test_runs_of_other_teams_are_counted_between_own_runs(team: Team) -> None:
+def test_runs_of_other_teams_are_counted_between_own_runs(team):
     other = Team.objects.create(slug="beta", name="Beta")
     for _ in range(3):
         queue_run(team)
@@ -164,7 +162,7 @@ def test_runs_of_other_teams_are_counted_between_own_runs(team: Team) -> None:
     assert own.num_foreign_after == 2
 
 
-def test_runs_move_only_within_their_priority(team: Team) -> None:
+def test_runs_move_only_within_their_priority(team):
     runs = [queue_run(team) for _ in range(3)]
     Run.objects.filter(id=runs[2].id).update(priority=Priority.LOW)
 

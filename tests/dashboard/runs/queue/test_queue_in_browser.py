@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
@@ -14,7 +14,7 @@ from tests.dashboard.runs.stories import Story, queue_run
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def test_the_queue_is_prioritised_held_and_released(page: Page, team: Team) -> None:
+def test_the_queue_is_prioritised_held_and_released(page, team):
     register("training@here", num_slots=1)
     training = Story(queue_run(team, num_steps=11), worker="training@here")
     training.start()

@@ -6,14 +6,14 @@ import pytest
 from django.test import Client
 from pytest_django.asserts import assertRedirects
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
 from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
 
 
 @pytest.fixture
-def runs(team: Team) -> list[Run]:
+def runs(team) -> list[Run]:
     register("training@here", num_slots=1)
     return [queue_run(team, name=f"run-{name}") for name in "abc"]
 
@@ -24,9 +24,7 @@ def page(client: Client) -> str:
     return response.content.decode()
 
 
-def test_the_teams_runs_are_listed_in_their_order(
-    alice_client: Client, runs: list[Run]
-) -> None:
+def test_the_teams_runs_are_listed_in_their_order(alice_client, runs):
     alice_client.post(f"/alpha/runs/{runs[2].id}/priority", {"priority": "high"})
 
     html = page(alice_client)
@@ -35,9 +33,7 @@ def test_the_teams_runs_are_listed_in_their_order(
     assert places == sorted(places)
 
 
-def test_a_busy_worker_counts_without_queued_runs(
-    alice_client: Client, team: Team
-) -> None:
+def test_a_busy_worker_counts_without_queued_runs(alice_client, team):
     register("training@here", num_slots=2)
     Story(queue_run(team), worker="training@here")
 
@@ -50,9 +46,7 @@ def test_a_busy_worker_counts_without_queued_runs(
     assert 'class="queue-run' not in html
 
 
-def test_other_teams_runs_are_counted_not_named(
-    alice_client: Client, runs: list[Run]
-) -> None:
+def test_other_teams_runs_are_counted_not_named(alice_client, runs):
     other = Team.objects.create(slug="beta", name="Beta")
     for _ in range(2):
         queue_run(other, name="secret plan")
@@ -63,9 +57,7 @@ def test_other_teams_runs_are_counted_not_named(
     assert "secret plan" not in html
 
 
-def test_a_run_is_held_released_and_given_a_priority(
-    alice_client: Client, runs: list[Run]
-) -> None:
+def test_a_run_is_held_released_and_given_a_priority(alice_client, runs):
     address = f"/alpha/runs/{runs[0].id}"
     back = {"from": "compute"}
 
@@ -78,7 +70,7 @@ def test_a_run_is_held_released_and_given_a_priority(
     assert (runs[0].on_hold, runs[0].priority) == (False, Priority.HIGH)
 
 
-def test_an_unknown_priority_is_refused(alice_client: Client, runs: list[Run]) -> None:
+def test_an_unknown_priority_is_refused(alice_client, runs):
     address = f"/alpha/runs/{runs[0].id}/priority"
 
     answer = alice_client.post(
@@ -89,7 +81,7 @@ def test_an_unknown_priority_is_refused(alice_client: Client, runs: list[Run]) -
     assert (message.level_tag, "'9'" in message.message) == ("error", True)
 
 
-def test_a_late_change_shows_a_message(alice_client: Client, runs: list[Run]) -> None:
+def test_a_late_change_shows_a_message(alice_client, runs):
     Story(runs[0])
 
     answer = alice_client.post(f"/alpha/runs/{runs[0].id}/hold", follow=True)
@@ -98,23 +90,21 @@ def test_a_late_change_shows_a_message(alice_client: Client, runs: list[Run]) ->
     assert (message.level_tag, "starting" in message.message) == ("info", True)
 
 
-def test_a_viewer_is_offered_no_change(bob_client: Client, runs: list[Run]) -> None:
+def test_a_viewer_is_offered_no_change(bob_client, runs):
     html = page(bob_client)
 
     assert "run-a" in html
     assert f'id="hold-{runs[0].id}"' not in html
 
 
-def test_an_empty_queue_says_so(alice_client: Client, alice: User) -> None:
+def test_an_empty_queue_says_so(alice_client, alice):
     html = page(alice_client)
 
     assert "data-queue-empty" in html
     assert "notice-warning" in html  # of the worker that is missing
 
 
-def test_the_run_list_shows_the_queue_position(
-    alice_client: Client, runs: list[Run]
-) -> None:
+def test_the_run_list_shows_the_queue_position(alice_client, runs):
     rows = alice_client.get(
         "/alpha/runs/live.json", {"ids": ",".join(str(run.id) for run in runs)}
     ).json()["rows"]
@@ -124,9 +114,7 @@ def test_the_run_list_shows_the_queue_position(
     assert places[0].endswith("now")
 
 
-def test_a_queued_runs_page_has_queue_actions(
-    alice_client: Client, runs: list[Run]
-) -> None:
+def test_a_queued_runs_page_has_queue_actions(alice_client, runs):
     html = alice_client.get(f"/alpha/runs/{runs[0].id}/").text
 
     assert f'action="/alpha/runs/{runs[0].id}/hold"' in html

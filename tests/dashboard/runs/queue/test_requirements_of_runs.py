@@ -15,7 +15,7 @@ ONE = Host(name="one", num_gpus=1)
 FOUR = Host(name="four", num_gpus=4)
 
 
-def test_a_worker_takes_what_it_has_the_gpus_for() -> None:
+def test_a_worker_takes_what_it_has_the_gpus_for():
     for needs, suits in (
         (Needs(device="cpu"), ["cpu", "one", "four"]),
         (Needs(device="cuda"), ["one", "four"]),
@@ -28,7 +28,7 @@ def test_a_worker_takes_what_it_has_the_gpus_for() -> None:
         assert able == suits, needs
 
 
-def test_a_class_keeps_a_worker_for_its_runs() -> None:
+def test_a_class_keeps_a_worker_for_its_runs():
     wanted = {
         "none": Needs(device="cpu"),
         "one": Needs(device="cuda"),
@@ -45,7 +45,7 @@ def test_a_class_keeps_a_worker_for_its_runs() -> None:
         assert found == taken, takes
 
 
-def test_needs_are_read_from_the_configuration() -> None:
+def test_needs_are_read_from_the_configuration():
     plain = make_config()
     spread = make_config(
         model={"path": "m", "device": "cuda"}, distributed={"num_processes": 4}
@@ -62,11 +62,11 @@ def test_needs_are_read_from_the_configuration() -> None:
     assert Needs.of(spread) == Needs(device="cuda", num_gpus=4)
 
 
-def test_a_config_of_an_older_version_has_default_needs() -> None:
+def test_a_config_of_an_older_version_has_default_needs():
     assert Needs.of({"model": None}) == Needs(device="auto", num_gpus=1)
 
 
-def test_missing_gpus_are_described_with_the_available_ones() -> None:
+def test_missing_gpus_are_described_with_the_available_ones():
     two = Needs(device="cuda", num_gpus=2)
 
     assert "2 GPUs" in describe_lack(two, [CPU])
@@ -76,7 +76,7 @@ def test_missing_gpus_are_described_with_the_available_ones() -> None:
     assert describe_lack(Needs(), []) not in ("", describe_lack(two, [CPU]))
 
 
-def test_capable_workers_of_another_class_are_named() -> None:
+def test_capable_workers_of_another_class_are_named():
     kept = Host(name="big", num_gpus=4, takes="gpus")
 
     lack = describe_lack(Needs(device="cuda"), [CPU, kept])
@@ -88,7 +88,7 @@ def test_capable_workers_of_another_class_are_named() -> None:
 NEED = PackageNeed(package="peft", setting="model.lora_rank = 8", otherwise="0")
 
 
-def test_some_of_many_workers_without_a_package_are_named() -> None:
+def test_some_of_many_workers_without_a_package_are_named():
     lacking = [Host(name=f"w{n}", packages=frozenset()) for n in range(5)]
     able = Host(name="able", packages=frozenset({"peft"}))
 
@@ -98,7 +98,7 @@ def test_some_of_many_workers_without_a_package_are_named() -> None:
     assert "able" not in message
 
 
-def test_unsuitable_workers_need_no_packages() -> None:
+def test_unsuitable_workers_need_no_packages():
     other = Host(name="cpu", packages=frozenset())
 
     assert describe_missing([NEED], Needs(device="cuda"), [other]) == []

@@ -50,13 +50,11 @@ def pick_one_by_one(waiting: list[Waiting], held: Mapping[int, int]) -> list[Wai
 
 
 @given(lines(), st.dictionaries(TEAMS, st.integers(0, 5)))
-def test_turns_equal_picking_runs_one_by_one(
-    waiting: list[Waiting], held: dict[int, int]
-) -> None:
+def test_turns_equal_picking_runs_one_by_one(waiting, held):
     assert take_turns(waiting, held) == pick_one_by_one(waiting, held)
 
 
-def test_a_team_with_many_urgent_runs_does_not_shut_out_another() -> None:
+def test_a_team_with_many_urgent_runs_does_not_shut_out_another():
     urgent = [make(place, team=1, priority=1) for place in (1, 2, 3)]
     patient = make(4, team=2, priority=-1)
 
@@ -65,7 +63,7 @@ def test_a_team_with_many_urgent_runs_does_not_shut_out_another() -> None:
     assert [one.run_id for one in order] == [1, 4, 2, 3]
 
 
-def test_a_team_with_workers_waits_for_a_team_without() -> None:
+def test_a_team_with_workers_waits_for_a_team_without():
     order = take_turns([make(1, team=1), make(2, team=2)], {1: 1})
 
     assert [one.run_id for one in order] == [2, 1]

@@ -11,13 +11,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
+from dashboard.accounts.models import AuditEntry, Membership, Role
 from dashboard.runs.models import Run, RunStar
 from tests.dashboard.runs.table.rows import make_runs
 
 
 @pytest.fixture
-def runs(team: Team, alice: User) -> dict[str, Run]:
+def runs(team, alice) -> dict[str, Run]:
     return make_runs(team, alice)
 
 
@@ -37,9 +37,7 @@ def tags(run: Run) -> list[str]:
     return run.tags
 
 
-def test_selected_runs_are_tagged_and_untagged(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_selected_runs_are_tagged_and_untagged(alice_client, runs):
     amber, brave, calm, _ = runs.values()
 
     num, _ = do(alice_client, "tag", [amber, calm], tag="  new   seed ")
@@ -56,7 +54,7 @@ def test_selected_runs_are_tagged_and_untagged(
     assert sorted(entries.values_list("object_id", flat=True)) == [amber.pk, calm.pk]
 
 
-def test_an_invalid_tag_is_refused(alice_client: Client, runs: dict[str, Run]) -> None:
+def test_an_invalid_tag_is_refused(alice_client, runs):
     for tag, code in (
         ("", "tag_missing"),
         ("a,b", "bad_tag"),
@@ -68,9 +66,7 @@ def test_an_invalid_tag_is_refused(alice_client: Client, runs: dict[str, Run]) -
     assert tags(runs["calm"]) == []
 
 
-def test_a_star_belongs_to_one_user(
-    alice_client: Client, bob_client: Client, runs: dict[str, Run], bob: User
-) -> None:
+def test_a_star_belongs_to_one_user(alice_client, bob_client, runs, bob):
     do(alice_client, "star", [runs["amber"], runs["brave"]])
     do(bob_client, "star", [runs["brave"]])  # a viewer's too
     do(alice_client, "unstar", [runs["brave"]])
@@ -80,9 +76,7 @@ def test_a_star_belongs_to_one_user(
     assert do(alice_client, "star", [runs["amber"]])[0] == 0
 
 
-def test_the_page_shows_the_message_of_the_json_response(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_the_page_shows_the_message_of_the_json_response(alice_client, runs):
     levels = []
     for names, level in ((("calm",), "success"), (("calm", "deft"), "warning")):
         data = {"action": "star", "runs": [runs[name].pk for name in names]}
@@ -96,9 +90,7 @@ def test_the_page_shows_the_message_of_the_json_response(
     assert do(alice_client, "", star=str(runs["brave"].pk))[0] == 1
 
 
-def test_a_locked_run_does_not_change(
-    alice_client: Client, runs: dict[str, Run], alice: User
-) -> None:
+def test_a_locked_run_does_not_change(alice_client, runs, alice):
     amber = runs["amber"]
     assert do(alice_client, "lock", [amber])[0] == 1
 
@@ -125,9 +117,7 @@ def test_a_locked_run_does_not_change(
     assert do(alice_client, "archive", [amber])[0] == 1
 
 
-def test_a_lock_protects_checkpoints(
-    alice_client: Client, runs: dict[str, Run], alice: User
-) -> None:
+def test_a_lock_protects_checkpoints(alice_client, runs, alice):
     amber = runs["amber"]
     Run.objects.filter(pk=amber.pk).update(locked_at=timezone.now(), locked_by=alice)
     amber.checkpoints.create(
@@ -152,9 +142,7 @@ def test_a_lock_protects_checkpoints(
     assert kept.deleted_at is None
 
 
-def test_active_runs_cannot_be_archived_or_trashed(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_active_runs_cannot_be_archived_or_trashed(alice_client, runs):
     brave, calm = runs["brave"], runs["calm"]
 
     num, message = do(alice_client, "trash", list(runs.values()))
@@ -167,9 +155,7 @@ def test_active_runs_cannot_be_archived_or_trashed(
         Run.objects.filter(pk=brave.pk).update(trashed_at=timezone.now())
 
 
-def test_archived_runs_leave_the_list_until_unarchived(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_archived_runs_leave_the_list_until_unarchived(alice_client, runs):
     do(alice_client, "archive", [runs["amber"]])
     page = alice_client.get("/alpha/runs/").text
     assert f"/alpha/runs/{runs['amber'].pk}/" not in page
@@ -181,9 +167,7 @@ def test_archived_runs_leave_the_list_until_unarchived(
     assert f"/alpha/runs/{runs['amber'].pk}/" in alice_client.get("/alpha/runs/").text
 
 
-def test_extending_an_archived_run_unarchives_it(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_extending_an_archived_run_unarchives_it(alice_client, runs):
     amber = runs["amber"]
     do(alice_client, "archive", [amber])
     amber.checkpoints.create(
@@ -201,7 +185,7 @@ def test_extending_an_archived_run_unarchives_it(
     assert (amber.state, amber.archived_at) == ("queued", None)
 
 
-def test_runs_are_stopped_together(alice_client: Client, runs: dict[str, Run]) -> None:
+def test_runs_are_stopped_together(alice_client, runs):
     num, message = do(alice_client, "stop", list(runs.values()))
 
     assert num == 2
@@ -210,9 +194,7 @@ def test_runs_are_stopped_together(alice_client: Client, runs: dict[str, Run]) -
     assert list(states) == ["finished", "stopping", "stopped", "failed"]
 
 
-def test_all_acts_on_matching_runs_only(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_all_acts_on_matching_runs_only(alice_client, runs):
     address = "q=tag%3Abaseline&cols=state"
 
     num, _ = do(alice_client, "tag", all="2", address=address, tag="seen")
@@ -223,8 +205,8 @@ def test_all_acts_on_matching_runs_only(
 
 
 def test_the_message_names_five_refused_runs_and_counts_the_rest(
-    alice_client: Client, team: Team, runs: dict[str, Run]
-) -> None:
+    alice_client, team, runs
+):
     first = runs["calm"]
     for number in range(6):
         first.pk, first.name = None, f"calm-{number}"
@@ -237,9 +219,7 @@ def test_the_message_names_five_refused_runs_and_counts_the_rest(
     assert "2 more" in message
 
 
-def test_the_parent_of_a_queued_fork_cannot_be_trashed(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_the_parent_of_a_queued_fork_cannot_be_trashed(alice_client, runs):
     Run.objects.filter(name="calm").update(
         forked_from=runs["amber"], fork_step=1, fork_checkpoint="a", fork_sha256="b"
     )
@@ -249,9 +229,7 @@ def test_the_parent_of_a_queued_fork_cannot_be_trashed(
     assert (num, " calm," in message) == (0, True)
 
 
-def test_an_action_without_selection_is_refused(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_an_action_without_selection_is_refused(alice_client, runs):
     assert do(alice_client, "lock") == (0, "runs.none_selected")
     (message,) = alice_client.post(
         "/alpha/runs/act", {"action": "lock"}, follow=True
@@ -259,9 +237,7 @@ def test_an_action_without_selection_is_refused(
     assert message.level_tag == "error"
 
 
-def test_runs_of_another_team_do_not_change(
-    charlie_client: Client, runs: dict[str, Run]
-) -> None:
+def test_runs_of_another_team_do_not_change(charlie_client, runs):
     data = {"action": "tag", "tag": "mine", "runs": [runs["amber"].pk]}
 
     charlie_client.post("/other/runs/act", data)
@@ -270,9 +246,7 @@ def test_runs_of_another_team_do_not_change(
     assert not Run.objects.filter(tags__contains=["mine"]).exists()
 
 
-def test_a_viewer_compares_and_exports(
-    bob_client: Client, runs: dict[str, Run]
-) -> None:
+def test_a_viewer_compares_and_exports(bob_client, runs):
     ids = [runs["amber"].pk, runs["brave"].pk]
 
     compared = bob_client.post("/alpha/runs/act", {"action": "compare", "runs": ids})
@@ -286,9 +260,7 @@ def test_a_viewer_compares_and_exports(
     assert refused.status_code == 403
 
 
-def test_many_runs_cost_no_more_queries_than_few(
-    alice_client: Client, team: Team, runs: dict[str, Run]
-) -> None:
+def test_many_runs_cost_no_more_queries_than_few(alice_client, team, runs):
     copies = [Run(**_fields(runs["amber"]), name=f"copy-{n}") for n in range(60)]
     Run.objects.bulk_create(copies)
     alice_client.get("/alpha/")
@@ -314,9 +286,7 @@ def _fields(run: Run) -> dict[str, object]:
     }
 
 
-def test_name_notes_and_tags_change_on_the_runs_page(
-    alice_client: Client, runs: dict[str, Run], team: Team
-) -> None:
+def test_name_notes_and_tags_change_on_the_runs_page(alice_client, runs, team):
     amber = runs["amber"]
     before = amber.tags
     Membership.objects.filter(user__username="alice").update(role=Role.MEMBER)
@@ -339,9 +309,7 @@ def test_name_notes_and_tags_change_on_the_runs_page(
     assert entry.detail["after"]["notes"] == "Line\ntwo"
 
 
-def test_invalid_names_notes_and_tags_are_refused(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_invalid_names_notes_and_tags_are_refused(alice_client, runs):
     for field, text, numbers in (
         ("name", " ", ["1", "80", "0"]),
         ("tags", "x" * 41, ["40", "41"]),

@@ -10,7 +10,6 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.accounts.models import Team, User
 from dashboard.runs.models import Run
 from dashboard.runs.table.columns import (
     default_columns,
@@ -26,7 +25,7 @@ PLACE = "no worker accepts runs"
 
 
 @pytest.fixture
-def runs(team: Team, alice: User) -> dict[str, Run]:
+def runs(team, alice) -> dict[str, Run]:
     return make_runs(team, alice)
 
 
@@ -50,9 +49,7 @@ def names(client: Client, sort: str) -> str:
     return " ".join(row[1].split()[0] for row in table[1:])
 
 
-def test_chosen_columns_are_shown_in_their_order(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_chosen_columns_are_shown_in_their_order(alice_client, runs):
     cols = f"reward/mean.mean,state,{RATE},reward/mean.min,config.rules.answer.weight"
 
     table = read_table(alice_client, cols=cols, sort="name")
@@ -69,9 +66,7 @@ def test_chosen_columns_are_shown_in_their_order(
     assert table[4][2:] == ["0.25", "failed 0/100", "3e-5", "0", "2"]
 
 
-def test_tags_notes_and_sweep_are_columns(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_tags_notes_and_sweep_are_columns(alice_client, runs):
     table = read_table(alice_client, cols="tags,notes,sweep", sort="name")
 
     assert table[1][2:] == ["baseline, long run", "–", "–"]
@@ -79,8 +74,8 @@ def test_tags_notes_and_sweep_are_columns(
 
 
 def test_runs_are_sorted_by_any_column_and_those_without_a_value_come_last(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+    alice_client, runs
+):
     expected = {
         RATE: "amber brave calm deft",
         f"-{RATE}": "deft calm brave amber",
@@ -95,7 +90,7 @@ def test_runs_are_sorted_by_any_column_and_those_without_a_value_come_last(
     assert {sort: names(alice_client, sort) for sort in expected} == expected
 
 
-def test_columns_round_trip() -> None:
+def test_columns_round_trip():
     odd = ["state", 'a,"b".last', "config.rules.x.weight"]
 
     columns = [column for key in odd if (column := find_column(key))]
@@ -110,9 +105,7 @@ def test_columns_round_trip() -> None:
     ]
 
 
-def test_groups_have_a_mean_and_a_best_with_their_n(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_groups_have_a_mean_and_a_best_with_their_n(alice_client, runs):
     cols = f"{RATE},reward/mean.last,entropy.max,state"
 
     table = read_table(alice_client, by="owner", cols=cols)
@@ -127,7 +120,7 @@ def test_groups_have_a_mean_and_a_best_with_their_n(
     assert table[2][1:] == ["3e-5", "0.8 best 0.8, n 1", "n 0", ""]
 
 
-def test_runs_are_grouped_by(alice_client: Client, runs: dict[str, Run]) -> None:
+def test_runs_are_grouped_by(alice_client, runs):
     rates = ("1e-6", "3e-6", "1e-5", "3e-5")
     expected = {
         "tag": ["tag baseline 2", "tag long run 1", "tag none 2"],
@@ -154,9 +147,7 @@ def test_runs_are_grouped_by(alice_client: Client, runs: dict[str, Run]) -> None
     assert {by: groups(by) for by in expected} == expected
 
 
-def test_groups_are_sorted_by_their_size_or_a_mean(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_groups_are_sorted_by_their_size_or_a_mean(alice_client, runs):
     by_size = read_table(alice_client, by="tag", sort="-num")
     by_mean = read_table(alice_client, by="state", sort="-reward/mean.last")
 
@@ -169,9 +160,7 @@ def test_groups_are_sorted_by_their_size_or_a_mean(
     ]
 
 
-def test_a_group_expands_and_links_to_its_runs(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_a_group_expands_and_links_to_its_runs(alice_client, runs):
     page = alice_client.get(f"/alpha/runs/?by={RATE}&q=-state:queued").text
     group = re.findall(r'href="([^"]*)" aria-expanded="false"', page)[0]
     alone = re.findall(r'<a class="group-count[^"]*" href="([^"]*)"', page)[0]
@@ -186,9 +175,7 @@ def test_a_group_expands_and_links_to_its_runs(
     assert re.findall(r'name="runs" value="(\d+)"', listed) == [str(runs["amber"].pk)]
 
 
-def test_a_group_without_a_value_links_to_its_runs(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_a_group_without_a_value_links_to_its_runs(alice_client, runs):
     for by in ("tag", "owner", "sweep", "config.rollout.temperature"):
         page = alice_client.get(f"/alpha/runs/?by={by}&open=%5Bnull%5D").text
         alone = re.findall(
@@ -202,17 +189,13 @@ def test_a_group_without_a_value_links_to_its_runs(
         assert unfolded == found != set(), by
 
 
-def test_an_unknown_group_key_is_shown(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_an_unknown_group_key_is_shown(alice_client, runs):
     page = alice_client.get("/alpha/runs/?by=colour").text
 
     assert "Unknown key colour" in page
 
 
-def test_groups_cost_no_more_queries_when_there_are_more(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_groups_cost_no_more_queries_when_there_are_more(alice_client, runs):
     address = f"/alpha/runs/?by={RATE},state&cols={RATE},reward/mean.last,kl/mean.max"
     alice_client.get(address)
 
@@ -223,9 +206,7 @@ def test_groups_cost_no_more_queries_when_there_are_more(
     assert len(queries) == 11
 
 
-def test_chosen_columns_are_refreshed(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_chosen_columns_are_refreshed(alice_client, runs):
     brave = runs["brave"]
     brave.metric_summaries.filter(name="reward/mean").update(last=0.45, high=0.95)
     address = (
@@ -239,9 +220,7 @@ def test_chosen_columns_are_refreshed(
     assert alice_client.get("/alpha/runs/live.json?q=x:").status_code == 400
 
 
-def test_an_error_in_the_query_is_shown_at_its_place(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_an_error_in_the_query_is_shown_at_its_place(alice_client, runs):
     page = alice_client.get("/alpha/runs/?q=name~a+state:runing").text
 
     assert "&#x27;runing&#x27;" in page
@@ -249,9 +228,7 @@ def test_an_error_in_the_query_is_shown_at_its_place(
     assert 'name="runs"' not in page
 
 
-def test_keys_and_values_are_suggested(
-    alice_client: Client, runs: dict[str, Run]
-) -> None:
+def test_keys_and_values_are_suggested(alice_client, runs):
     known = alice_client.get("/alpha/runs/suggest.json").json()
 
     def values(key: str) -> list[str]:
@@ -274,9 +251,7 @@ def test_keys_and_values_are_suggested(
     assert values("nothing") == []
 
 
-def test_suggestions_are_limited_to_the_team(
-    charlie_client: Client, runs: dict[str, Run]
-) -> None:
+def test_suggestions_are_limited_to_the_team(charlie_client, runs):
     known = charlie_client.get("/other/runs/suggest.json").json()
 
     assert known["settings"] == known["metrics"] == []

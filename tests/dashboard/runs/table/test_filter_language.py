@@ -92,7 +92,7 @@ def shape(node: Node) -> object:
 
 
 @given(TREES)
-def test_a_query_is_parsed(tree: Node) -> None:
+def test_a_query_is_parsed(tree):
     assert shape(parse(write(tree))) == shape(tree)
 
 
@@ -104,7 +104,7 @@ def try_to_parse(text: str) -> Node | QueryError:
 
 
 @given(st.text(max_size=60) | st.text(alphabet='ab"\\ ()-:=<>~!,', max_size=30))
-def test_any_text_is_a_query_or_an_error_with_a_place_in_it(text: str) -> None:
+def test_any_text_is_a_query_or_an_error_with_a_place_in_it(text):
     found = try_to_parse(text)
 
     if isinstance(found, QueryError):
@@ -116,14 +116,14 @@ def test_any_text_is_a_query_or_an_error_with_a_place_in_it(text: str) -> None:
 
 
 @given(WORDS)
-def test_a_quoted_value_is_that_text_alone(text: str) -> None:
+def test_a_quoted_value_is_that_text_alone(text):
     tree = parse(f"tag:{quote(text)}")
 
     assert isinstance(tree, Compare)
     assert [value.text for value in tree.values] == [text]
 
 
-def test_adjacent_terms_are_joined_by_and() -> None:
+def test_adjacent_terms_are_joined_by_and():
     tree = parse(
         'state:running reward/mean.last > 0.5 -archived "free text" name~sweep'
     )
@@ -138,7 +138,7 @@ def test_adjacent_terms_are_joined_by_and() -> None:
     )
 
 
-def test_queries_parse_to_these_trees() -> None:
+def test_queries_parse_to_these_trees():
     expected: dict[str, object] = {
         "a or b c": ("Or", ("text", "a"), ("And", ("text", "b"), ("text", "c"))),
         "(a OR b) and c": (
@@ -162,7 +162,7 @@ def test_queries_parse_to_these_trees() -> None:
     assert {text: shape(parse(text)) for text in expected} == expected
 
 
-def test_an_error_has_a_span_and_a_message() -> None:
+def test_an_error_has_a_span_and_a_message():
     for text, place, named in (
         ("state:", (6, 7), "after state:"),
         ("a (b or c", (2, 3), '"("'),
@@ -182,7 +182,7 @@ def test_an_error_has_a_span_and_a_message() -> None:
         assert (caught.value.start, caught.value.end) == place, text
 
 
-def test_a_long_query_is_refused() -> None:
+def test_a_long_query_is_refused():
     with pytest.raises(QueryError, match="2,000"):
         parse("a" * 2_001)
     with pytest.raises(QueryError, match="100"):

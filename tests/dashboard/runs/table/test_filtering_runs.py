@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dashboard.accounts.models import Team, User
+from dashboard.accounts.models import User
 from dashboard.runs.models import EvaluationSet, Run, RunStar
 from dashboard.runs.table.parser import QueryError, parse
 from dashboard.runs.table.sql import condition
@@ -91,7 +91,7 @@ FOUND = [
 
 
 @pytest.fixture
-def runs(team: Team, alice: User, bob: User) -> dict[str, Run]:
+def runs(team, alice, bob) -> dict[str, Run]:
     runs = make_runs(team, alice)
     RunStar.objects.create(run=runs["brave"], user=alice)
     RunStar.objects.create(run=runs["deft"], user=bob)  # another's star is another's
@@ -107,25 +107,23 @@ def found(query: str, user: User) -> str:
     return " ".join(sorted(name for (name,) in names))
 
 
-def test_queries_find_these_runs(runs: dict[str, Run], alice: User) -> None:
+def test_queries_find_these_runs(runs, alice):
     assert {query: found(query, alice) for query, _ in FOUND} == dict(FOUND)
 
 
-def test_not_inverts_any_query(runs: dict[str, Run], alice: User) -> None:
+def test_not_inverts_any_query(runs, alice):
     for query, names in FOUND[1:]:
         others = sorted({*ALL.split()} - {*names.split()})
 
         assert found(f"-({query})", alice) == " ".join(others), query
 
 
-def test_number_and_sign_find_a_run(runs: dict[str, Run], alice: User) -> None:
+def test_number_and_sign_find_a_run(runs, alice):
     assert found(f"#{runs['calm'].pk}", alice) == "calm"
     assert found(f"id:{runs['deft'].pk}", alice) == "deft"
 
 
-def test_archived_and_trashed_runs_are_found_only_by_their_flags(
-    runs: dict[str, Run], alice: User
-) -> None:
+def test_archived_and_trashed_runs_are_found_only_by_their_flags(runs, alice):
     now = timezone.now()
     Run.objects.filter(name="deft").update(archived_at=now)
     Run.objects.filter(name="amber").update(locked_at=None, trashed_at=now)
@@ -143,7 +141,7 @@ def test_archived_and_trashed_runs_are_found_only_by_their_flags(
     assert {query: found(query, alice) for query in expected} == expected
 
 
-def test_an_invalid_term_has_a_span_and_a_message(alice: User) -> None:
+def test_an_invalid_term_has_a_span_and_a_message(alice):
     for query, place, named in (
         ("a stat:x", (2, 6), "mean state?"),
         ("state:runing", (6, 12), "'runing'"),
@@ -179,7 +177,7 @@ HOSTILE = (
 )
 
 
-def test_no_text_becomes_sql(runs: dict[str, Run], alice: User) -> None:
+def test_no_text_becomes_sql(runs, alice):
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in HOSTILE]
     for text in (f'"{one}"' for one in quoted):
         for query in (
@@ -195,9 +193,7 @@ def test_no_text_becomes_sql(runs: dict[str, Run], alice: User) -> None:
     assert Run.objects.count() == 4
 
 
-def test_a_query_of_many_terms_is_one_query_of_sql(
-    runs: dict[str, Run], alice: User
-) -> None:
+def test_a_query_of_many_terms_is_one_query_of_sql(runs, alice):
     terms = [f"({query})" for query, _ in FOUND if query]
 
     with CaptureQueriesContext(connection) as queries:
@@ -206,9 +202,7 @@ def test_a_query_of_many_terms_is_one_query_of_sql(
     assert len(queries) == 1
 
 
-def test_a_dataset_filter_matches_the_exact_dataset(
-    runs: dict[str, Run], alice: User, team: Team
-) -> None:
+def test_a_dataset_filter_matches_the_exact_dataset(runs, alice, team):
     make_dataset(team, "unused")
 
     assert found("dataset:unused", alice) == ""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
-from pytest_django.fixtures import Settings
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.completions.models import Comment, Group, GroupCompletions, Mention
@@ -24,7 +21,7 @@ from tests.dashboard.completions.factories import make_group, make_run, make_ste
 
 
 @pytest.fixture
-def run(team: Team, settings: Settings, tmp_path: Path) -> Run:
+def run(team, settings, tmp_path) -> Run:
     """With what hangs on a run, and files."""
     settings.COHORT_DATA = tmp_path
     run = make_run(team, "calm-otter")
@@ -37,13 +34,13 @@ def run(team: Team, settings: Settings, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def trashed(run: Run, alice: User) -> Run:
+def trashed(run, alice) -> Run:
     run.trashed_at, run.trashed_by = timezone.now(), alice
     run.save()
     return run
 
 
-def test_a_trashed_run_can_be_restored(alice_client: Client, trashed: Run) -> None:
+def test_a_trashed_run_can_be_restored(alice_client, trashed):
     page = alice_client.get(f"/alpha/runs/{trashed.pk}/")
 
     assert trashed.trashed_at is not None
@@ -58,9 +55,7 @@ def test_a_trashed_run_can_be_restored(alice_client: Client, trashed: Run) -> No
     assert "data-headline" in alice_client.get(f"/alpha/runs/{trashed.pk}/").text
 
 
-def test_other_pages_of_a_trashed_run_are_404(
-    alice_client: Client, trashed: Run
-) -> None:
+def test_other_pages_of_a_trashed_run_are_404(alice_client, trashed):
     for page in (
         "metrics/",
         "config/",
@@ -76,9 +71,7 @@ def test_other_pages_of_a_trashed_run_are_404(
         assert f"calm-otter (#{trashed.pk})" in answer.text, page
 
 
-def test_lists_and_comparisons_exclude_trashed_runs(
-    alice_client: Client, team: Team, trashed: Run
-) -> None:
+def test_lists_and_comparisons_exclude_trashed_runs(alice_client, team, trashed):
     other = make_run(team, "kept-wren", dataset_version=trashed.dataset_version)
     make_group(other, step=1, prompt_index=0)
 
@@ -94,9 +87,7 @@ def test_lists_and_comparisons_exclude_trashed_runs(
     assert cloned.status_code == 404
 
 
-def test_a_deleted_run_takes_its_rows_with_it(
-    alice_client: Client, trashed: Run, alice: User
-) -> None:
+def test_a_deleted_run_takes_its_rows_with_it(alice_client, trashed, alice):
     RunStar.objects.create(run=trashed, user=alice)
     path = run_directory(trashed.pk).path
     data = {"action": "delete"}
@@ -112,7 +103,7 @@ def test_a_deleted_run_takes_its_rows_with_it(
 
 
 @pytest.fixture
-def deleted(trashed: Run, alice: User, monkeypatch: pytest.MonkeyPatch) -> Run:
+def deleted(trashed, alice, monkeypatch) -> Run:
     """A run with more of some rows than go at once."""
     for prompt in range(1, 5):
         group = make_group(trashed, step=1, prompt_index=prompt)
@@ -124,9 +115,7 @@ def deleted(trashed: Run, alice: User, monkeypatch: pytest.MonkeyPatch) -> Run:
     return trashed
 
 
-def test_a_large_run_is_hidden_while_its_rows_are_deleted(
-    alice_client: Client, deleted: Run
-) -> None:
+def test_a_large_run_is_hidden_while_its_rows_are_deleted(alice_client, deleted):
     at = f"/alpha/runs/{deleted.pk}/"
 
     assert GroupCompletions.objects.count() == 5
@@ -138,9 +127,7 @@ def test_a_large_run_is_hidden_while_its_rows_are_deleted(
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_large_unfinished_run_is_deleted(
-    alice_client: Client, trashed: Run, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
+def test_a_large_unfinished_run_is_deleted(alice_client, trashed, monkeypatch, state):
     Run.objects.filter(pk=trashed.pk).update(state=state)
     monkeypatch.setattr("dashboard.runs.trash.FEW_ROWS", 0)
 
@@ -151,9 +138,7 @@ def test_a_large_unfinished_run_is_deleted(
     assert not Run.everywhere.exists()
 
 
-def test_a_deleted_large_run_has_no_references(
-    team: Team, run: Run, alice: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_large_run_has_no_references(team, run, alice, monkeypatch):
     run.trashed_at, run.source = timezone.now(), {"key": "k", "kind": "outside"}
     run.save()
     version = run.dataset_version
@@ -167,7 +152,7 @@ def test_a_deleted_large_run_has_no_references(
     make_run(team, "again", dataset_version=version, source={"key": "k"})
 
 
-def test_rows_of_a_large_run_are_deleted_in_batches(deleted: Run) -> None:
+def test_rows_of_a_large_run_are_deleted_in_batches(deleted):
     numbers = []
     while Run.everywhere.filter(pk=deleted.pk).exists():
         numbers.append(GroupCompletions.objects.count())
@@ -179,7 +164,7 @@ def test_rows_of_a_large_run_are_deleted_in_batches(deleted: Run) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_rows_deleted_by_another_worker_are_skipped(deleted: Run) -> None:
+def test_rows_deleted_by_another_worker_are_skipped(deleted):
     with psycopg.connect(**connection.get_connection_params()) as other:
         other.execute("SELECT FROM runs_run WHERE id = %s FOR UPDATE", [deleted.pk])
         delete_rows()
@@ -191,7 +176,7 @@ def test_rows_deleted_by_another_worker_are_skipped(deleted: Run) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_files_of_a_deleted_run_are_removed(trashed: Run) -> None:
+def test_files_of_a_deleted_run_are_removed(trashed):
     path = run_directory(trashed.pk).path
 
     delete_run(trashed, None)
@@ -199,9 +184,7 @@ def test_files_of_a_deleted_run_are_removed(trashed: Run) -> None:
     assert not path.exists()
 
 
-def test_a_run_that_is_not_in_the_trash_is_not_deleted(
-    alice_client: Client, run: Run
-) -> None:
+def test_a_run_that_is_not_in_the_trash_is_not_deleted(alice_client, run):
     page = alice_client.post(
         f"/alpha/runs/{run.pk}/act", {"action": "delete"}, follow=True
     )
@@ -211,11 +194,11 @@ def test_a_run_that_is_not_in_the_trash_is_not_deleted(
     assert Run.objects.filter(pk=run.pk).exists()
 
 
-def test_a_viewer_is_not_offered_to_delete(bob_client: Client, trashed: Run) -> None:
+def test_a_viewer_is_not_offered_to_delete(bob_client, trashed):
     assert "delete-run" not in bob_client.get(f"/alpha/runs/{trashed.pk}/").text
 
 
-def test_old_trash_is_deleted(team: Team, trashed: Run, run: Run) -> None:
+def test_old_trash_is_deleted(team, trashed, run):
     recent = make_run(team, "recent", dataset_version=run.dataset_version)
     old = timezone.now() - timedelta(days=31)
     Run.objects.filter(pk=trashed.pk).update(trashed_at=old)
@@ -228,11 +211,8 @@ def test_old_trash_is_deleted(team: Team, trashed: Run, run: Run) -> None:
 
 
 def test_one_failing_deletion_does_not_stop_the_others(
-    team: Team,
-    trashed: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    team, trashed, monkeypatch, caplog
+):
     make_run(team, "behind-it", dataset_version=trashed.dataset_version)
     Run.objects.update(trashed_at=timezone.now() - timedelta(days=31))
     refuse_to_delete(trashed, monkeypatch)

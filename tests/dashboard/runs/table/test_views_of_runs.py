@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from dashboard.accounts.models import Membership, Role, Team, User
+from dashboard.accounts.models import Membership, Role, User
 from dashboard.runs.models import SavedView
 from tests.page_client import PageClient
 
@@ -13,7 +13,7 @@ ADDRESS = "q=tag%3Abaseline&cols=state&sort=-reward%2Fmean.last"
 
 
 @pytest.fixture
-def carol_client(team: Team) -> Client:
+def carol_client(team) -> Client:
     """Another member."""
     carol = User.objects.create_user("carol")
     Membership.objects.create(team=team, user=carol, role=Role.MEMBER)
@@ -35,7 +35,7 @@ def change(client: Client, view: SavedView, action: str, **fields: str) -> int:
     return answer.status_code
 
 
-def test_a_short_link_opens_the_saved_address(alice_client: Client) -> None:
+def test_a_short_link_opens_the_saved_address(alice_client):
     view = save(alice_client, "Baselines", address=f"{ADDRESS}&page=3&open=x&view=abc")
 
     answer = alice_client.get(f"/alpha/runs/views/{view.code}/")
@@ -45,9 +45,7 @@ def test_a_short_link_opens_the_saved_address(alice_client: Client) -> None:
     assert answer["Location"] == f"/alpha/runs/?{ADDRESS}&view={view.code}"
 
 
-def test_a_view_is_personal_or_shared(
-    alice_client: Client, carol_client: Client, charlie_client: Client
-) -> None:
+def test_a_view_is_personal_or_shared(alice_client, carol_client, charlie_client):
     own = save(alice_client, "Mine")
     shared = save(alice_client, "Ours", shared="on")
 
@@ -63,9 +61,7 @@ def test_a_view_is_personal_or_shared(
     assert "Mine" not in page
 
 
-def test_a_view_is_renamed_updated_and_deleted(
-    alice_client: Client, carol_client: Client
-) -> None:
+def test_a_view_is_renamed_updated_and_deleted(alice_client, carol_client):
     view = save(alice_client, "Ours", shared="on")
 
     # A member tends what is the team's.
@@ -81,9 +77,7 @@ def test_a_view_is_renamed_updated_and_deleted(
     assert not SavedView.objects.exists()
 
 
-def test_the_default_view_opens_first(
-    alice_client: Client, carol_client: Client
-) -> None:
+def test_the_default_view_opens_first(alice_client, carol_client):
     view = save(alice_client, "Ours", shared="on")
     change(alice_client, view, "default")
     change(carol_client, view, "default")
@@ -100,9 +94,7 @@ def test_the_default_view_opens_first(
     assert carol_client.get("/alpha/runs/").status_code == 200
 
 
-def test_viewers_have_personal_views_only(
-    alice_client: Client, bob_client: Client
-) -> None:
+def test_viewers_have_personal_views_only(alice_client, bob_client):
     shared = save(alice_client, "Ours", shared="on")
     own = save(bob_client, "Bob's")
 
@@ -115,7 +107,7 @@ def test_viewers_have_personal_views_only(
     assert change(bob_client, own, "delete") == 302
 
 
-def test_an_invalid_view_is_refused(alice_client: Client) -> None:
+def test_an_invalid_view_is_refused(alice_client):
     save(alice_client, "Ours")
     for fields, named in (
         ({"name": "Ours"}, "Ours"),
@@ -130,9 +122,7 @@ def test_an_invalid_view_is_refused(alice_client: Client) -> None:
     assert SavedView.objects.count() == 1
 
 
-def test_the_page_shows_the_view_and_whether_it_changed(
-    alice_client: Client, team: Team, alice: User
-) -> None:
+def test_the_page_shows_the_view_and_whether_it_changed(alice_client, team, alice):
     view = save(alice_client, "Baselines")
 
     same = alice_client.get(f"/alpha/runs/?{ADDRESS}&view={view.code}&page=1").text

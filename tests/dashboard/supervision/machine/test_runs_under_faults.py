@@ -338,9 +338,7 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(
-    launch: Launcher, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[type[Machine]]:
+def machine(launch, monkeypatch) -> Iterator[type[Machine]]:
     cast, clock, broker = Cast(), Clock(), Broker()
     replace_surroundings(monkeypatch, clock, broker)
     with ledger.kept():
@@ -349,9 +347,7 @@ def machine(
         cast.close()
 
 
-def test_each_run_has_one_writer_one_history_and_an_end(
-    machine: type[Machine], request: pytest.FixtureRequest
-) -> None:
+def test_each_run_has_one_writer_one_history_and_an_end(machine, request):
     """The same courses each time, so that a change is judged by itself; any in soak."""
     is_soak = request.config.getoption("--soak")
     given = request.config.getoption("--hypothesis-seed")

@@ -22,7 +22,7 @@ CAN_TRY = CAN_TRY or [*LEVELS[:1]]
         *(pytest.param(level, marks=pytest.mark.slow) for level in CAN_TRY[1:]),
     ],
 )
-def caller(request: pytest.FixtureRequest) -> Iterator[Caller]:
+def caller(request) -> Iterator[Caller]:
     """On each level that this machine can try."""
     reason = obstacle(request.param)
     if reason is not None:

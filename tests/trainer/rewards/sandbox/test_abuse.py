@@ -44,12 +44,12 @@ REFUSED = (
         "import os; os.killpg(0, 9)",
     ],
 )
-def test_no_process_is_started_or_signalled(caller: Caller, body: str) -> None:
+def test_no_process_is_started_or_signalled(caller, body):
     assert caller.error(body).startswith(REFUSED)
     assert caller.slot.is_alive()
 
 
-def test_a_fork_bomb_is_one_process(caller: Caller) -> None:
+def test_a_fork_bomb_is_one_process(caller):
     body = """
     import os
     n = 0
@@ -64,7 +64,7 @@ def test_a_fork_bomb_is_one_process(caller: Caller) -> None:
     assert caller.reply(body) == {"value": 0.0}
 
 
-def test_a_call_starts_at_most_sixteen_threads(caller: Caller) -> None:
+def test_a_call_starts_at_most_sixteen_threads(caller):
     body = """
     import threading, time
     threading.stack_size(65536)
@@ -90,7 +90,7 @@ def test_a_call_starts_at_most_sixteen_threads(caller: Caller) -> None:
     "body",
     ["x = bytearray(2**30)", "x = []\nwhile True: x.append('a' * 10**7)"],
 )
-def test_memory_has_a_limit(caller: Caller, body: str) -> None:
+def test_memory_has_a_limit(caller, body):
     assert "MemoryError" in caller.error(body, wall_seconds=20)
 
 
@@ -110,12 +110,12 @@ def test_memory_has_a_limit(caller: Caller, body: str) -> None:
         str(Path(__file__).parents[4] / "pyproject.toml"),
     ],
 )
-def test_no_file_is_read(caller: Caller, path: str) -> None:
+def test_no_file_is_read(caller, path):
     assert caller.error(f"open({path!r}).read()").startswith((*REFUSED, "IsADirectory"))
 
 
 @pytest.mark.parametrize("folder", ["/", "/proc", "/tmp", "/home", "/root", "/etc"])
-def test_no_folder_is_listed(caller: Caller, folder: str) -> None:
+def test_no_folder_is_listed(caller, folder):
     assert caller.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
 
 
@@ -138,7 +138,7 @@ def test_no_folder_is_listed(caller: Caller, folder: str) -> None:
         "import os; os.chroot('/')",
     ],
 )
-def test_nothing_is_written_or_changed(caller: Caller, body: str) -> None:
+def test_nothing_is_written_or_changed(caller, body):
     assert caller.error(body).startswith((*REFUSED, "OSError: [Errno 30]"))
 
 
@@ -189,14 +189,14 @@ def test_nothing_is_written_or_changed(caller: Caller, body: str) -> None:
         """,
     ],
 )
-def test_functions_have_an_empty_scratch_folder(caller: Caller, body: str) -> None:
+def test_functions_have_an_empty_scratch_folder(caller, body):
     for _ in range(2):  # nothing stays for the next call
         assert caller.reply(body) == {"value": 3.0}
     assert not os.path.lexists("/left")
     assert not os.path.lexists("/tmp/left")
 
 
-def test_the_scratch_folder_is_bounded(caller: Caller) -> None:
+def test_the_scratch_folder_is_bounded(caller):
     body = """
     total = 0
     try:
@@ -215,7 +215,7 @@ def test_the_scratch_folder_is_bounded(caller: Caller) -> None:
     assert 40 <= caller.reply(body)["value"] <= 64
 
 
-def test_programs_have_no_scratch_folder(caller: Caller) -> None:
+def test_programs_have_no_scratch_folder(caller):
     question = {"source": "open('left', 'w')", "stdin": ""}
 
     answer = caller.slot.ask("program", [question], Limits())
@@ -240,7 +240,7 @@ def test_programs_have_no_scratch_folder(caller: Caller) -> None:
         "a.sendto(b'x', '\\0abstract')",
     ],
 )
-def test_a_call_has_no_network(caller: Caller, body: str) -> None:
+def test_a_call_has_no_network(caller, body):
     assert any(
         sign in caller.error(body) for sign in ("gaierror", "not permitted", *REFUSED)
     )
@@ -265,7 +265,7 @@ def test_a_call_has_no_network(caller: Caller, body: str) -> None:
         "import os; os.uname()",
     ],
 )
-def test_nothing_is_learned_of_or_done_to_others(caller: Caller, body: str) -> None:
+def test_nothing_is_learned_of_or_done_to_others(caller, body):
     error = caller.error(body)
 
     assert error.startswith(("PermissionError", "OSError", "ValueError"))
@@ -274,7 +274,7 @@ def test_nothing_is_learned_of_or_done_to_others(caller: Caller, body: str) -> N
 @pytest.mark.parametrize(
     "name", ["ptrace", "bpf", "io_uring", "unshare", "mount", "keyctl", "userfaultfd"]
 )
-def test_dangerous_system_calls_are_refused(caller: Caller, name: str) -> None:
+def test_dangerous_system_calls_are_refused(caller, name):
     number = {
         "ptrace": 101, "bpf": 321, "io_uring": 425, "unshare": 272, "mount": 165,
         "keyctl": 250, "userfaultfd": 323,
@@ -293,7 +293,7 @@ def test_dangerous_system_calls_are_refused(caller: Caller, name: str) -> None:
     assert reply == {"value": 1.0}  # EPERM
 
 
-def test_32_bit_calls_kill_the_call(caller: Caller) -> None:
+def test_32_bit_calls_kill_the_call(caller):
     if os.uname().machine != "x86_64":
         pytest.skip("of x86-64")
     body = "import ctypes; ctypes.CDLL(None).syscall(0x40000000 + 39)"
@@ -314,21 +314,21 @@ def test_32_bit_calls_kill_the_call(caller: Caller) -> None:
         "while True: pass",
     ],
 )
-def test_an_endless_call_is_ended(caller: Caller, body: str) -> None:
+def test_an_endless_call_is_ended(caller, body):
     answer = caller.call(body, wall_seconds=0.3)
 
     assert answer.end == "time"
     assert 0.3 <= answer.wall_seconds < 30
 
 
-def test_printed_output_is_cut(caller: Caller) -> None:
+def test_printed_output_is_cut(caller):
     answer = caller.call("import sys\nfor _ in range(100): print('x' * 10_000)")
 
     assert len(answer.stdout) == 65_536
     assert answer.stdout_bytes == 1_000_100
 
 
-def test_a_flood_of_a_reply_is_ended(caller: Caller) -> None:
+def test_a_flood_of_a_reply_is_ended(caller):
     assert caller.call("import os\nwhile True: os.write(4, b'xxxx')").end == "flood"
 
 
@@ -340,24 +340,24 @@ def test_a_flood_of_a_reply_is_ended(caller: Caller) -> None:
         "raise KeyboardInterrupt",
     ],
 )
-def test_leaving_is_an_error(caller: Caller, body: str) -> None:
+def test_leaving_is_an_error(caller, body):
     assert caller.error(body)
 
 
-def test_a_process_that_ends_itself_gives_no_reply(caller: Caller) -> None:
+def test_a_process_that_ends_itself_gives_no_reply(caller):
     answer = caller.call("import os; os._exit(0)")
 
     assert (answer.end, answer.code, answer.replies) == ("ended", 0, ())
 
 
-def test_a_crash_ends_the_call_alone(caller: Caller) -> None:
+def test_a_crash_ends_the_call_alone(caller):
     answer = caller.call("import ctypes; ctypes.string_at(0)")
 
     assert answer.code == -signal.SIGSEGV
     assert caller.reply("return 1") == {"value": 1.0}
 
 
-def test_a_call_cannot_be_taken_for_one_that_the_system_killed(caller: Caller) -> None:
+def test_a_call_cannot_be_taken_for_one_that_the_system_killed(caller):
     """That would be no score, where code under test deserves a 0."""
     body = """
     import os, signal
@@ -372,14 +372,14 @@ def test_a_call_cannot_be_taken_for_one_that_the_system_killed(caller: Caller) -
     assert caller.reply(body) == {"value": 1.0}
 
 
-def test_nothing_stays_for_the_next_call(caller: Caller) -> None:
+def test_nothing_stays_for_the_next_call(caller):
     caller.call("import builtins, math; builtins.left = math.pi = 3")
 
     assert caller.error("return left").startswith("NameError")
     assert caller.reply("import math; return math.pi")["value"] > 3.1
 
 
-def test_a_call_finds_nothing_of_the_call_before_it(caller: Caller) -> None:
+def test_a_call_finds_nothing_of_the_call_before_it(caller):
     caller.call("secret = 'between-the-lines'\nreturn 1.0")
 
     frames = """
@@ -403,13 +403,11 @@ def test_a_call_finds_nothing_of_the_call_before_it(caller: Caller) -> None:
         ("import platform; print(platform.node())", "sandbox"),
     ],
 )
-def test_it_knows_nothing_of_where_it_is(
-    caller: Caller, body: str, nothing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_knows_nothing_of_where_it_is(caller, body, nothing, monkeypatch):
     assert caller.call(body).stdout.decode().strip() == nothing
 
 
-def test_it_can_open_no_descriptor_but_its_own(caller: Caller) -> None:
+def test_it_can_open_no_descriptor_but_its_own(caller):
     body = """
     import os
     found = []
@@ -425,7 +423,7 @@ def test_it_can_open_no_descriptor_but_its_own(caller: Caller) -> None:
     assert caller.call(body).stdout == b"[0, 1, 2, 3, 4]\n"
 
 
-def test_replies_are_json_and_nothing_else(caller: Caller) -> None:
+def test_replies_are_json_and_nothing_else(caller):
     body = """
     class Evil(float):
         def __reduce__(self):
@@ -439,11 +437,11 @@ def test_replies_are_json_and_nothing_else(caller: Caller) -> None:
 @pytest.mark.parametrize(
     "value", ["float('nan')", "float('inf')", "10**400", "'1'", "[]"]
 )
-def test_a_result_without_a_number_gives_no_score(caller: Caller, value: str) -> None:
+def test_a_result_without_a_number_gives_no_score(caller, value):
     assert caller.error(f"return {value}")
 
 
-def test_an_error_that_cannot_be_formatted_is_still_reported(caller: Caller) -> None:
+def test_an_error_that_cannot_be_formatted_is_still_reported(caller):
     body = """
     class Evil(Exception):
         def __str__(self):
@@ -454,13 +452,13 @@ def test_an_error_that_cannot_be_formatted_is_still_reported(caller: Caller) -> 
     assert caller.error(body).endswith("(line 6)")
 
 
-def test_hashes_and_random_numbers_are_the_same_each_time(caller: Caller) -> None:
+def test_hashes_and_random_numbers_are_the_same_each_time(caller):
     body = "import random; print(hash('a'), random.random())"
 
     assert caller.call(body).stdout == caller.call(body).stdout
 
 
-def test_nothing_is_left_of_it_when_it_has_ended(caller: Caller) -> None:
+def test_nothing_is_left_of_it_when_it_has_ended(caller):
     other = Caller(caller.level)
     pids = [other.slot.pid, *_below(other.slot.pid)]
 
@@ -475,12 +473,12 @@ def _below(pid: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def test_the_kernel_ends_it_first_when_memory_runs_out(caller: Caller) -> None:
+def test_the_kernel_ends_it_first_when_memory_runs_out(caller):
     for pid in [caller.slot.pid, *_below(caller.slot.pid)]:
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
 
 
-def test_unrequested_replies_end_the_call(caller: Caller) -> None:
+def test_unrequested_replies_end_the_call(caller):
     # It goes on for longer than the bound, so that only the flood can end it in time.
     body = "import os, time; os.write(4, b'\\x02\\0\\0\\0{}' * 9); time.sleep(59)"
 
@@ -490,7 +488,7 @@ def test_unrequested_replies_end_the_call(caller: Caller) -> None:
     assert answer.wall_seconds < 30
 
 
-def test_sixteen_threads_have_one_memory_together(caller: Caller) -> None:
+def test_sixteen_threads_have_one_memory_together(caller):
     body = """
     import threading, time
     threading.stack_size(65536)
@@ -517,7 +515,7 @@ def test_sixteen_threads_have_one_memory_together(caller: Caller) -> None:
     assert 64 < reply["value"] <= 256
 
 
-def test_files_that_everybody_may_read_are_out_of_reach(caller: Caller) -> None:
+def test_files_that_everybody_may_read_are_out_of_reach(caller):
     """Settings, keys and tokens often lie about like this."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -530,7 +528,7 @@ def test_files_that_everybody_may_read_are_out_of_reach(caller: Caller) -> None:
         assert caller.error(f"import os; os.listdir({folder!r})").startswith(REFUSED)
 
 
-def test_a_local_socket_is_not_connected_to(caller: Caller) -> None:
+def test_a_local_socket_is_not_connected_to(caller):
     """A database's, a broker's, a container engine's."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -556,7 +554,7 @@ def test_a_local_socket_is_not_connected_to(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])
-def test_a_gigabyte_of_output_is_refused(caller: Caller, descriptor: int) -> None:
+def test_a_gigabyte_of_output_is_refused(caller, descriptor):
     body = f"import os\nfor _ in range(1024): os.write({descriptor}, b'x' * 2**20)"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -567,14 +565,12 @@ def test_a_gigabyte_of_output_is_refused(caller: Caller, descriptor: int) -> Non
     assert caller.reply("return 1") == {"value": 1.0}
 
 
-def test_an_object_that_is_a_gigabyte_of_text_gives_no_score(caller: Caller) -> None:
+def test_an_object_that_is_a_gigabyte_of_text_gives_no_score(caller):
     assert "MemoryError" in caller.error("return 'x' * 2**30")
     assert "a str" in caller.error("return 'x' * 2**27")
 
 
-def test_modules_are_those_of_python_alone(
-    caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_are_those_of_python_alone(caller, tmp_path, monkeypatch):
     """Neither of the folder that it is started in, nor of ours, nor of packages."""
     (tmp_path / "csv.py").write_text("raise RuntimeError('planted')")
     (tmp_path / "planted.py").write_text("")

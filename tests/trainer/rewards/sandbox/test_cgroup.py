@@ -37,7 +37,7 @@ def forgetful() -> Iterator[None]:
         ("/docker/abc", "/docker/abc/main", "main"),
     ],
 )
-def test_a_process_finds_its_own_group(root: str, path: str, own: str) -> None:
+def test_a_process_finds_its_own_group(root, path, own):
     lines = f"1:name=systemd:/\n0::{path}\n"
 
     mount, found = _places(MOUNTINFO.format(root=root), lines)
@@ -47,13 +47,13 @@ def test_a_process_finds_its_own_group(root: str, path: str, own: str) -> None:
 
 
 @pytest.mark.parametrize("mountinfo", ["", MOUNTINFO.split("\n")[0]])
-def test_without_cgroup_v2_no_group_is_made(mountinfo: str) -> None:
+def test_without_cgroup_v2_no_group_is_made(mountinfo):
     with pytest.raises(NoGroup, match="not mounted"):
         _places(mountinfo, "0::/\n")
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path, monkeypatch) -> Path:
     """A service with a subgroup, in which this process is; folders stand for groups."""
     for folder in (
         tmp_path,
@@ -77,9 +77,7 @@ def delegate(monkeypatch: pytest.MonkeyPatch, *delegated: Path) -> None:
     monkeypatch.setattr(os, "getxattr", getxattr)
 
 
-def test_the_group_above_is_taken_where_it_was_handed_over(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_group_above_is_taken_where_it_was_handed_over(tree, monkeypatch):
     service = tree / "cohort.service"
     delegate(monkeypatch, service)
 
@@ -88,9 +86,7 @@ def test_the_group_above_is_taken_where_it_was_handed_over(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others may take what they own")
-def test_a_group_that_only_can_be_written_is_not_ours(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_that_only_can_be_written_is_not_ours(tree, monkeypatch):
     """Root can write them all; the machine's own manager keeps them."""
     delegate(monkeypatch)
 
@@ -98,9 +94,7 @@ def test_a_group_that_only_can_be_written_is_not_ours(
         limits.parent_here()
 
 
-def test_a_containers_own_root_is_ours(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_containers_own_root_is_ours(tree, monkeypatch):
     delegate(monkeypatch)
     monkeypatch.setattr(limits, "_places", lambda *_: (tree, tree))
     (tree / "cgroup.type").write_text("domain\n")
@@ -108,9 +102,7 @@ def test_a_containers_own_root_is_ours(
     assert limits.parent_here() == tree
 
 
-def test_a_group_without_the_controllers_is_named(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_without_the_controllers_is_named(tree, monkeypatch):
     delegate(monkeypatch, tree / "cohort.service")
     (tree / "cohort.service/cgroup.controllers").write_text("cpu memory\n")
 
@@ -118,7 +110,7 @@ def test_a_group_without_the_controllers_is_named(
         limits.parent_here()
 
 
-def test_its_limits_are_written(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_limits_are_written(tree, monkeypatch):
     delegate(monkeypatch, tree / "cohort.service")
 
     folder = limits.make_group().folder
@@ -129,7 +121,7 @@ def test_its_limits_are_written(tree: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def real_parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def real_parent(monkeypatch) -> Iterator[Path]:
     """A group of this machine's own cgroup v2, whatever it can limit."""
     try:
         _, own = _places(
@@ -147,7 +139,7 @@ def real_parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def level(request: pytest.FixtureRequest) -> Level:
+def level(request) -> Level:
     if (reason := obstacle(request.param)) is not None:
         pytest.skip(f"level {request.param}: {reason}")
     found: Level = request.param
@@ -160,9 +152,7 @@ def belongs_to(pid: int) -> str:
 
 
 @pytest.mark.parametrize("level", LEVELS, indirect=True)
-def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(
-    real_parent: Path, level: Level
-) -> None:
+def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(real_parent, level):
     caller = Caller(level)
     group = caller.slot.group
     assert group is not None
@@ -179,9 +169,7 @@ def test_all_of_a_sandbox_is_in_its_group_and_ends_with_it(
 
 
 @pytest.mark.parametrize("level", ["B"], indirect=True)
-def test_a_sandbox_that_is_not_let_in_runs_without(
-    real_parent: Path, level: Level, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sandbox_that_is_not_let_in_runs_without(real_parent, level, monkeypatch):
     monkeypatch.setattr(limits.Group, "cgroup_path", "/nowhere/cgroup.procs")
 
     caller = Caller(level)
@@ -191,7 +179,7 @@ def test_a_sandbox_that_is_not_let_in_runs_without(
     caller.slot.end()
 
 
-def test_groups_of_processes_that_were_killed_are_removed(real_parent: Path) -> None:
+def test_groups_of_processes_that_were_killed_are_removed(real_parent):
     left = real_parent / "cohort-sandbox-999999999-abcd"
     left.mkdir()
 
@@ -201,9 +189,7 @@ def test_groups_of_processes_that_were_killed_are_removed(real_parent: Path) -> 
 
 
 @pytest.mark.parametrize("level", ["B"], indirect=True)
-def test_a_sandbox_has_no_more_memory_than_its_group(
-    level: Level, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sandbox_has_no_more_memory_than_its_group(level, monkeypatch):
     """Though each of its processes might have as much."""
     less = limits._LIMITS | {"memory.max": 96 * MEBIBYTE}
     monkeypatch.setattr(limits, "_LIMITS", less)
@@ -219,9 +205,7 @@ def test_a_sandbox_has_no_more_memory_than_its_group(
         caller.slot.end()
 
 
-def test_a_slot_that_cannot_start_leaves_no_group(
-    real_parent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_that_cannot_start_leaves_no_group(real_parent, monkeypatch):
     def fail(*_: object, **__: object) -> Callable[[], None]:
         raise OSError(12, "Cannot allocate memory")
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import json
 import signal
 
-import pytest
-
-from tests.trainer.rewards.sandbox.calling import Caller
 from trainer.rewards.sandbox.limits import Limits
 
 READ = """
@@ -21,7 +18,7 @@ print(json.dumps([resource.getrlimit(getattr(resource, f"RLIMIT_{n}")) for n in 
 MEBIBYTE = 2**20
 
 
-def test_limits_are_the_kernels(caller: Caller) -> None:
+def test_limits_are_the_kernels(caller):
     answer = caller.call(READ, wall_seconds=2.5, memory_mb=300)
 
     assert json.loads(answer.stdout) == [
@@ -33,13 +30,13 @@ def test_limits_are_the_kernels(caller: Caller) -> None:
     ]
 
 
-def test_no_limit_is_raised_from_inside(caller: Caller) -> None:
+def test_no_limit_is_raised_from_inside(caller):
     body = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
 
     assert caller.error(body)
 
 
-def test_a_call_opens_sixty_four_descriptors_and_no_more(caller: Caller) -> None:
+def test_a_call_opens_sixty_four_descriptors_and_no_more(caller):
     body = """
     import os
     n = 0
@@ -57,9 +54,7 @@ def test_a_call_opens_sixty_four_descriptors_and_no_more(caller: Caller) -> None
     assert 0 < reply["value"] < 64
 
 
-def test_the_processors_time_ends_a_call_by_itself(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_processors_time_ends_a_call_by_itself(caller, monkeypatch):
     """As where several threads take more of it than the clock shows."""
     header = Limits(wall_seconds=50).as_header()
     header["limits"]["cpu_seconds"] = 1
@@ -71,7 +66,7 @@ def test_the_processors_time_ends_a_call_by_itself(
     assert answer.cpu_seconds < 30
 
 
-def test_the_clock_ends_a_call_within_half_a_second(caller: Caller) -> None:
+def test_the_clock_ends_a_call_within_half_a_second(caller):
     # The best of several: the others tell how busy the machine is.
     for body in ("while True: pass", "import time; time.sleep(60)"):
         answers = [caller.call(body, wall_seconds=0.1) for _ in range(3)]

@@ -46,7 +46,7 @@ def slot_of(pool: _Pool, owner: str) -> Slot:
     return slot
 
 
-def test_each_owner_has_a_sandbox_that_is_used_again(pool: _Pool) -> None:
+def test_each_owner_has_a_sandbox_that_is_used_again(pool):
     ask(pool, "a")
     first = slot_of(pool, "a")
     ask(pool, "a")
@@ -58,7 +58,7 @@ def test_each_owner_has_a_sandbox_that_is_used_again(pool: _Pool) -> None:
 
 
 @pytest.mark.slow
-def test_a_team_does_not_wait_for_another(pool: _Pool) -> None:
+def test_a_team_does_not_wait_for_another(pool):
     ask(pool, "b")
     slow = threading.Thread(target=ask, args=(pool, "a", 4))
     slow.start()
@@ -69,7 +69,7 @@ def test_a_team_does_not_wait_for_another(pool: _Pool) -> None:
     slow.join()
 
 
-def test_a_caller_that_waits_too_long_gets_busy(pool: _Pool) -> None:
+def test_a_caller_that_waits_too_long_gets_busy(pool):
     ask(pool, "a")
     slow = threading.Thread(target=ask, args=(pool, "a", 0.8))
     slow.start()
@@ -81,9 +81,7 @@ def test_a_caller_that_waits_too_long_gets_busy(pool: _Pool) -> None:
     slow.join()
 
 
-def test_a_new_team_gets_the_place_of_an_idle_one(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_team_gets_the_place_of_an_idle_one(pool, monkeypatch):
     monkeypatch.setattr(module, "MAX_SLOTS", 1)
     ask(pool, "a")
 
@@ -92,9 +90,7 @@ def test_a_new_team_gets_the_place_of_an_idle_one(
     assert list(pool._places) == ["b"]
 
 
-def test_no_team_keeps_the_only_place(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_team_keeps_the_only_place(pool, monkeypatch):
     monkeypatch.setattr(module, "MAX_SLOTS", 1)
     monkeypatch.setattr(module, "_TURN_SECONDS", 0.1)
     is_done = threading.Event()
@@ -114,9 +110,7 @@ def test_no_team_keeps_the_only_place(
         greedy.join()
 
 
-def test_a_caller_that_gives_up_does_not_block_others(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_caller_that_gives_up_does_not_block_others(pool, monkeypatch):
     monkeypatch.setattr(module, "MAX_SLOTS", 1)
     ask(pool, "a")
     slow = threading.Thread(target=ask, args=(pool, "a", 0.5))
@@ -137,7 +131,7 @@ def test_a_caller_that_gives_up_does_not_block_others(
     slow.join()
 
 
-def test_a_slot_killed_between_calls_is_replaced(pool: _Pool) -> None:
+def test_a_slot_killed_between_calls_is_replaced(pool):
     ask(pool, "a")
     os.kill(slot_of(pool, "a").pid, signal.SIGKILL)
     time.sleep(0.1)
@@ -145,9 +139,7 @@ def test_a_slot_killed_between_calls_is_replaced(pool: _Pool) -> None:
     assert ask(pool, "a") == b'{"value": 1.0}'
 
 
-def test_a_worker_killed_in_a_call_is_called_again(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_killed_in_a_call_is_called_again(pool, monkeypatch):
     # At level A the process is bubblewrap, whose end alone is not the sandbox's.
     if (reason := obstacle("B")) is not None:
         pytest.skip(reason)
@@ -162,9 +154,7 @@ def test_a_worker_killed_in_a_call_is_called_again(
     assert slot_of(pool, "a") is not slot
 
 
-def test_a_worker_lost_twice_is_reported(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_lost_twice_is_reported(pool, monkeypatch):
     def lose(*_: Any) -> None:
         raise SlotLost("it is gone")
 
@@ -174,9 +164,7 @@ def test_a_worker_lost_twice_is_reported(
         ask(pool, "a")
 
 
-def test_an_interrupted_caller_leaves_no_reply_behind(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_caller_leaves_no_reply_behind(pool, monkeypatch):
     """It would be the next caller's, who may be of another team."""
     ask(pool, "a")
     receive = Slot._receive
@@ -192,9 +180,7 @@ def test_an_interrupted_caller_leaves_no_reply_behind(
     assert ask(pool, "a", value=1) == b'{"value": 1.0}'
 
 
-def test_an_answer_to_another_call_is_rejected(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_to_another_call_is_rejected(pool, monkeypatch):
     ask(pool, "a")
     slot = slot_of(pool, "a")
     monkeypatch.setattr("secrets.token_hex", lambda _: "mine")
@@ -212,7 +198,7 @@ def test_an_answer_to_another_call_is_rejected(
     assert not slot.is_alive()
 
 
-def test_with_no_time_left_no_sandbox_is_touched(pool: _Pool) -> None:
+def test_with_no_time_left_no_sandbox_is_touched(pool):
     ask(pool, "a")
     slot = slot_of(pool, "a")
 
@@ -223,7 +209,7 @@ def test_with_no_time_left_no_sandbox_is_touched(pool: _Pool) -> None:
     assert slot.is_alive()
 
 
-def test_a_call_gets_no_more_than_what_is_left(pool: _Pool) -> None:
+def test_a_call_gets_no_more_than_what_is_left(pool):
     ask(pool, "a")
 
     with limited_to(0.5):
@@ -234,9 +220,7 @@ def test_a_call_gets_no_more_than_what_is_left(pool: _Pool) -> None:
     assert answer.wall_seconds < 20
 
 
-def test_a_sandbox_is_replaced_after_many_calls(
-    pool: _Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sandbox_is_replaced_after_many_calls(pool, monkeypatch):
     monkeypatch.setattr(module, "MAX_CALLS", 2)
     ask(pool, "a")
     first = slot_of(pool, "a")
@@ -257,7 +241,7 @@ time.sleep(60)
 """
 
 
-def test_sandboxes_end_with_the_process_that_asked() -> None:
+def test_sandboxes_end_with_the_process_that_asked():
     with subprocess.Popen(
         [sys.executable, "-c", ASK_AND_WAIT],
         stdout=subprocess.PIPE,

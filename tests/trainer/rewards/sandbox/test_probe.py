@@ -26,24 +26,22 @@ from trainer.run.setup import _sandbox
 
 
 @pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+def forgetful(monkeypatch) -> None:
     monkeypatch.setattr(probe, "_found", None)
 
 
-def test_a_level_is_found_here() -> None:
+def test_a_level_is_found_here():
     assert try_levels().level in levels.LEVELS
 
 
-def test_each_level_that_can_be_tried_lets_nothing_through() -> None:
+def test_each_level_that_can_be_tried_lets_nothing_through():
     tried = [level for level in levels.LEVELS if levels.obstacle(level) is None]
 
     assert {level: try_level(level).fault for level in tried} == dict.fromkeys(tried)
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_a_level_that_lets_something_through_is_not_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_level_that_lets_something_through_is_not_taken(monkeypatch) -> None:
     ask = Slot.ask
 
     def leak(self: Slot, *args: Any) -> Any:
@@ -60,9 +58,7 @@ def test_a_level_that_lets_something_through_is_not_taken(
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_only_a_level_that_was_found_is_remembered_for_good(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_a_level_that_was_found_is_remembered_for_good(monkeypatch) -> None:
     monkeypatch.setattr(probe, "obstacle", lambda level: "not now")
     assert find_sandbox().level is None
     monkeypatch.setattr(probe, "obstacle", levels.obstacle)
@@ -74,9 +70,7 @@ def test_only_a_level_that_was_found_is_remembered_for_good(
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_too_little_time_says_nothing_of_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_little_time_says_nothing_of_the_machine(monkeypatch) -> None:
     assert find_sandbox(timeout_seconds=0.0).level is None
 
     assert find_sandbox().level is not None
@@ -91,9 +85,7 @@ def test_too_little_time_says_nothing_of_the_machine(
         ("confinement.is_known_machine", lambda: False, "A", "aarch64"),
     ],
 )
-def test_the_probe_names_what_a_level_lacks(
-    name: str, value: Any, level: Any, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_probe_names_what_a_level_lacks(name, value, level, words, monkeypatch):
     monkeypatch.setattr(f"{levels.__name__}.{name}", value)
 
     reason = levels.obstacle(level)
@@ -102,9 +94,7 @@ def test_the_probe_names_what_a_level_lacks(
     assert words in reason
 
 
-def test_a_sandbox_that_cannot_start_says_how_it_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sandbox_that_cannot_start_says_how_it_ended(monkeypatch):
     monkeypatch.setattr(levels, "_BOOT", "raise OSError('no room')")
 
     with pytest.raises(SlotLost, match="OSError: no room"):
@@ -112,7 +102,7 @@ def test_a_sandbox_that_cannot_start_says_how_it_ended(
 
 
 @pytest.mark.parametrize("level", levels.LEVELS)
-def test_it_ends_when_its_starter_goes_before_all_is_said(level: levels.Level) -> None:
+def test_it_ends_when_its_starter_goes_before_all_is_said(level):
     if reason := levels.obstacle(level):
         pytest.skip(reason)
     half = (1_000).to_bytes(4, "little") + b'[["a'
@@ -140,9 +130,7 @@ def config_with(kind: str, **parts: object) -> RunConfig:
     )
 
 
-def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_with_reward_code_does_not_start_without_a_sandbox(monkeypatch):
     nothing = SandboxStatus(level=None, reasons={"A": "no bwrap", "B": "no Landlock"})
     monkeypatch.setattr("trainer.run.run.find_sandbox", lambda: nothing)
 
@@ -151,7 +139,7 @@ def test_a_run_with_reward_code_does_not_start_without_a_sandbox(
         _require_sandbox(config_with("python_function"))
 
 
-def test_a_run_whose_later_phase_runs_code_reports_its_sandbox() -> None:
+def test_a_run_whose_later_phase_runs_code_reports_its_sandbox():
     changes = {"reward": {"recipe": config_with("python_function").reward.recipe}}
     first = {"name": "first", "num_steps": 1, "changes": {}}
     later = {"name": "later", "num_steps": 1, "changes": changes}
@@ -161,7 +149,7 @@ def test_a_run_whose_later_phase_runs_code_reports_its_sandbox() -> None:
     assert _sandbox(config_with("length")) == {}
 
 
-def test_modules_inside_import_only_the_standard_library() -> None:
+def test_modules_inside_import_only_the_standard_library():
     import ast
     import sys
 

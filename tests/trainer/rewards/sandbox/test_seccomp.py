@@ -32,9 +32,7 @@ def run(program: bytes, number: int, architecture: int, *arguments: int) -> int:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_unlisted_system_calls_are_refused(
-    machine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unlisted_system_calls_are_refused(machine, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: machine)
     program = confinement.make_template()
     architecture, numbers = confinement._MACHINES[machine]
@@ -78,9 +76,7 @@ def test_unlisted_system_calls_are_refused(
         ("ioctl", (1, 0x5412), False),  # TIOCSTI
     ],
 )
-def test_some_system_calls_depend_on_arguments(
-    name: str, arguments: tuple[int, ...], is_allowed: bool
-) -> None:
+def test_some_system_calls_depend_on_arguments(name, arguments, is_allowed):
     architecture, numbers = confinement._MACHINES["x86_64"]
     program = confinement.own_filter(confinement.make_template(), pid=50)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.trainer.rewards.sandbox.calling import Caller
 from tests.trainer.rewards.test_judge import ROOT
 from trainer.rewards.sandbox import limits
-from trainer.rewards.sandbox.levels import LEVELS, Level, obstacle
+from trainer.rewards.sandbox.levels import LEVELS, obstacle
 
 AN_ORDINARY_USER = """
 import threading, time
@@ -49,7 +49,7 @@ def an_ordinary_user() -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_other_threads_of_its_user_take_none_of_its_own(level: Level) -> None:
+def test_other_threads_of_its_user_take_none_of_its_own(level):
     if (reason := obstacle(level)) is not None:
         pytest.skip(f"level {level}: {reason}")
     python, user = an_ordinary_user()
@@ -69,9 +69,7 @@ def test_other_threads_of_its_user_take_none_of_its_own(level: Level) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_no_two_sandboxes_are_one_user(
-    caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_two_sandboxes_are_one_user(caller, monkeypatch):
     """Not though the numbers drawn are the same, and until the first has ended."""
     other = Caller(caller.level)
     body = "import os; return os.getuid() - 1_879_048_192"
@@ -92,9 +90,7 @@ def test_no_two_sandboxes_are_one_user(
         each.slot.end()
 
 
-def test_without_a_free_number_the_user_is_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_free_number_the_user_is_nobody(monkeypatch):
     monkeypatch.setattr(limits, "_is_mapped", lambda number: False)
 
     assert limits.reserve_uid().number == 65_534

@@ -57,42 +57,40 @@ def has_nan(value: object) -> bool:
 
 
 @given(VALUES, VALUES)
-def test_values_are_equal_as_in_python(left: object, right: object) -> None:
+def test_values_are_equal_as_in_python(left, right):
     if not has_nan(left) and not has_nan(right):
         assert are_equal(encode(left), encode(right)) == (left == right)
         assert are_equal(encode(left), encode(left))
 
 
 @given(VALUES)
-def test_values_are_true_as_in_python(value: object) -> None:
+def test_values_are_true_as_in_python(value):
     if not has_nan(value):
         assert is_true(encode(value)) == bool(value)
 
 
 @given(RANGES, RANGES, st.integers(-5, 5) | st.floats(-5, 5))
-def test_ranges_are_equal_and_hold_numbers_as_in_python(
-    left: range, right: range, item: object
-) -> None:
+def test_ranges_are_equal_and_hold_numbers_as_in_python(left, right, item):
     assert are_equal(encode(left), encode(right)) == (left == right)
     assert compare(encode(item), "in", encode(left)) == (item in left)
     assert not are_equal(encode(left), encode([*left]))
 
 
-def test_a_long_range_costs_no_time() -> None:
+def test_a_long_range_costs_no_time():
     start = time.process_time()
 
     assert compare(10**60, "in", encode(range(0, 10**70, 2)))
     assert time.process_time() - start < AT_ONCE
 
 
-def test_keys_and_items_of_a_dict_are_sets() -> None:
+def test_keys_and_items_of_a_dict_are_sets():
     assert are_equal(encode({"a": 1}.keys()), encode({"a"}))
     assert are_equal(encode({"a": 1}.items()), encode({("a", 1)}))
     assert not are_equal(encode({"a": 1}.keys()), encode(["a"]))
 
 
 @given(ORDERED, ORDERED | st.lists(ORDERED, max_size=3), st.sampled_from([*OPERATORS]))
-def test_values_compare_as_in_python(left: object, right: object, name: str) -> None:
+def test_values_compare_as_in_python(left, right, name):
     try:
         expected = OPERATORS[name](left, right)
     except TypeError:
@@ -112,7 +110,7 @@ def test_values_compare_as_in_python(left: object, right: object, name: str) -> 
         {"q": ["f" * 9_999, "1"]}, {"n": "f" * 999_999},
     ],
 )  # fmt: skip
-def test_a_forged_value_is_equal_to_nothing(forged: object) -> None:
+def test_a_forged_value_is_equal_to_nothing(forged):
     sides = [{"step": 0}, {"value": 5}]
     formulas = [
         {"compare": sides, "operators": [name]}
@@ -124,7 +122,7 @@ def test_a_forged_value_is_equal_to_nothing(forged: object) -> None:
     assert not any(holds(formula, [{"value": forged}]) for formula in formulas)
 
 
-def test_long_values_cost_no_time() -> None:
+def test_long_values_cost_no_time():
     number = hex(3**60_000)
     is_less = {"compare": [{"step": 0}, {"value": 1}], "operators": ["<"]}
     begin = time.process_time()
