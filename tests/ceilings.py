@@ -6,8 +6,6 @@ The numbers in `ceilings.toml` follow the code down. Anyone who adds deletes som
 else, or raises a number with the reason in the commit.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 import tomllib

@@ -5,8 +5,6 @@ PostgreSQL is a copy of a migrated template (tests/template.py). This happens wh
 pytest is configured, before Django reads its settings.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

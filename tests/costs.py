@@ -7,8 +7,6 @@ looks that each listed test is there:
     python -m tests.costs
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """The environment of tests and of the processes that they start."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A web process on loopback, and a browser."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 A file shares their rows (tests/worlds.py); each test has objects of its own.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs, and the folder of their files. A folder's conftest has others of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A client that gives pages without the line breaks of their templates."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ Creating one takes seconds, copying it a fraction of a second. It is cached in p
 cache until a migration or its code changes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Tests of a limit set it themselves.
 """
 
-from __future__ import annotations
-
 import importlib
 
 LIMITS = {

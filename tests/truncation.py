@@ -4,8 +4,6 @@ Django truncates all hundred tables, which creates new files for each table and 
 and then restores the rows of migrations. Only few tables have rows.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from django.db import OperationalError, connection, transaction

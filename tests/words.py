@@ -8,8 +8,6 @@ templates, strings, help pages and documents. Each word says what to write inste
 A docstring begins with a verb, or a class's and a property's with an article or a noun.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -5,8 +5,6 @@ each test has a savepoint in it, and its own objects of the rows. A file with a 
 that commits shares nothing: other processes and connections would not see the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from copy import deepcopy
 from pathlib import Path

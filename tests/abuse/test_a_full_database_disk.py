@@ -1,7 +1,5 @@
 """Rows are refused before they fill the disk of an embedded database."""
 
-from __future__ import annotations
-
 import shutil
 from functools import partial
 from pathlib import Path

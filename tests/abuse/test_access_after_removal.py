@@ -1,7 +1,5 @@
 """Former members cannot return with old invitations or tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

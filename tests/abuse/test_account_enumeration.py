@@ -1,7 +1,5 @@
 """Neither a response nor its duration reveals whether an account exists."""
 
-from __future__ import annotations
-
 import threading
 from smtplib import SMTPServerDisconnected
 from typing import Any

@@ -1,7 +1,5 @@
 """API tokens that are leaked, misplaced or guessed."""
 
-from __future__ import annotations
-
 import json
 import logging
 import urllib.error

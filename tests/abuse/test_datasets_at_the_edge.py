@@ -1,7 +1,5 @@
 """Datasets of one row, and of one row many times."""
 
-from __future__ import annotations
-
 from django.test import Client
 
 from dashboard.datasets.models import DatasetVersion

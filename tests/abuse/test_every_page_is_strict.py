@@ -4,8 +4,6 @@ Whatever has a name may be called by markup, and no page takes it for any; a tex
 turns the direction of writing turns itself alone.
 """
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

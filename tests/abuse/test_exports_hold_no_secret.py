@@ -1,7 +1,5 @@
 """Exports contain no credentials and no signing keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """An external account signs in only the user who connected it."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs, urlsplit
 
 import pytest

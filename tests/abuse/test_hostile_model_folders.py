@@ -1,7 +1,5 @@
 """Model folders with pipes, devices, links and endless templates."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

@@ -1,7 +1,5 @@
 """Malformed requests and handshakes, sent directly to the socket."""
 
-from __future__ import annotations
-
 import re
 import socket
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """Hostile input to the sign-in pages, second factors and passkeys."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

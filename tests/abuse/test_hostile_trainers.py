@@ -1,7 +1,5 @@
 """A leaked ingest token: what it sends is stored or refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

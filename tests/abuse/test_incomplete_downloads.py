@@ -1,7 +1,5 @@
 """A download that fails midway is not mistaken for a complete file."""
 
-from __future__ import annotations
-
 import http.client
 import urllib.request
 

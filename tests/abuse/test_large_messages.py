@@ -1,7 +1,5 @@
 """Sockets have no compression and a small maximum message size."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

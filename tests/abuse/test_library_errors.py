@@ -3,8 +3,6 @@
 tests/inputs/endpoints asks the same of all that comes in by any door.
 """
 
-from __future__ import annotations
-
 import errno
 import http.client
 import io

@@ -1,7 +1,5 @@
 """Links in mails use Cohort's URL, not a forged Host header."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Malformed forms: each URL responds with 4xx and a message."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Credentials are not logged."""
 
-from __future__ import annotations
-
 import logging
 import urllib.request
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs with extreme numbers: every page and operation responds, in strict JSON."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Hostile paths stay inside the allowed folders."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

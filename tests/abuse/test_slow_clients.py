@@ -1,7 +1,5 @@
 """Slow uploads do not block the web process."""
 
-from __future__ import annotations
-
 import socket
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """Patterns that need years in a backtracking engine are scored or refused."""
 
-from __future__ import annotations
-
 import time
 
 from trainer.rewards.rule import Sample, compile_pattern

@@ -1,7 +1,5 @@
 """Stalled downloads do not block database connections."""
 
-from __future__ import annotations
-
 import socket
 import urllib.request
 from contextlib import ExitStack

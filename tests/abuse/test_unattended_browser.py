@@ -1,8 +1,6 @@
 """A signed-in browser left unattended does not allow guessing the password or deleting
 the account; a known password does not bypass the second factor."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """A webhook is no way into the network of the server that sends it."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

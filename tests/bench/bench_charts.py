@@ -3,8 +3,6 @@
 Bytes are those on the wire, packed; times begin when the page is asked for.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Ten long runs compared, timed: `pytest -m load tests/bench/bench_compare.py -s`."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

@@ -1,7 +1,5 @@
 """A long run's curves, timed: `pytest -m load tests/bench/bench_curves.py -s`."""
 
-from __future__ import annotations
-
 import gzip
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@
 Both sample the same prompts with the same weights in one process and take turns.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

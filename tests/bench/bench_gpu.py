@@ -13,8 +13,6 @@ datasets and accelerate. Without a GPU, `--device cpu --dtype float32 --model ti
 small sizes tries the command out.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -4,8 +4,6 @@ Each case ingests logs as a supervisor does, from bytes to commit, in one proces
 a throw-away PostgreSQL of its own with its default durability.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

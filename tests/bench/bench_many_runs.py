@@ -8,8 +8,6 @@ throw-away PostgreSQL of the default durability. The lag counts from the moment 
 the step is due, so a run that falls behind is not spared.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import multiprocessing

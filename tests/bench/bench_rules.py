@@ -6,8 +6,6 @@ time for a completion; with `--beside` the two take turns, each in a new process
 the ratio is the median of the pairs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

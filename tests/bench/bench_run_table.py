@@ -5,8 +5,6 @@ with nothing attached; the server's part is the whole page, as the web process m
 the median of five answers.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

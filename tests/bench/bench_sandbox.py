@@ -5,8 +5,6 @@ level that this machine has. Seconds of processors count as well as seconds of t
 clock, since other work may hold the clock up.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import statistics

@@ -10,8 +10,6 @@ scoring, log-probs and update), and the most memory that each process held. A se
 table puts Cohort's parts of a step beside the least time that they can take here.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ as that goes, in batches as a busy minute brings them, while Chromium shows the 
 its memory is read after a collection. COHORT_STREAM_STEPS says how many.
 """
 
-from __future__ import annotations
-
 import os
 import time
 

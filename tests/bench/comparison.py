@@ -1,7 +1,5 @@
 """Cohort and TRL doing the same work, taking turns, each in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass

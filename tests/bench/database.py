@@ -1,7 +1,5 @@
 """A PostgreSQL of a benchmark's own, that is gone once it has been measured."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

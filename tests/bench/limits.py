@@ -11,8 +11,6 @@ beside it (arXiv:2204.02311, appendix B); the weights and the cache read once fo
 token position when decoding (arXiv:2211.05102, section 2).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tests.bench.work import Lengths

@@ -1,7 +1,5 @@
 """What a table of figures cannot be read without: machine, versions, command."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

@@ -1,7 +1,5 @@
 """Cohort's steps: those of a run, without evaluation and checkpoints."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

@@ -6,8 +6,6 @@ the model has no output for, so that every completion runs to the limit in
 every engine.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

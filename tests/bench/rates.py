@@ -3,8 +3,6 @@
 A limit is what the machine can do at best, so of several rounds the fastest counts.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Several such processes take turns, each asked for one step at a time, so that wh
 else the machine does falls on all of them. One that is not asked waits on a pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Benches that are run by hand still find and measure what they are to."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """TRL's steps: its GRPOTrainer with transformers' generation."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

@@ -4,8 +4,6 @@ While a debugger is, as Playwright, V8 finds where each function of a script lie
 anything asks for a stack. Of plotly.js that takes 0.17 s.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

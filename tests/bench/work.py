@@ -1,7 +1,5 @@
 """What is measured: the same work for both, and what a step of it brought."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Sequence

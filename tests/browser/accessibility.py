@@ -1,7 +1,5 @@
 """Accessibility findings of a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Example data for screenshots: uploaded files, and a probe."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Page, expect

@@ -1,7 +1,5 @@
 """A team at work: runs in every state, and rows behind every page."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -2,8 +2,6 @@
 tokens signed with RS256, and user info. It refuses invalid requests as the standard
 says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -7,8 +7,6 @@ static/img/screenshots/. With --all it also takes every page, in both themes and
 into DIR; that waits for a probe, which the first run delays.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """The visible data of a run's page, to compare it with a new page."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hidden tabs, and delayed responses."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, Route
 
 from tests.browser.waiting import wait_for

@@ -1,7 +1,5 @@
 """A run's page in a hidden tab draws nothing and catches up when visible."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

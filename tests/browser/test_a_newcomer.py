@@ -1,7 +1,5 @@
 """From one's own file to the first group of completions, without help."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A page whose protocol version differs from the server's."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Browsers cache Cohort's scripts and stylesheets."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

@@ -1,7 +1,5 @@
 """A sweep in a browser: its axes are brushed, its points lead to runs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A firing alert is marked on open charts of its metric."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """A rule is set in seconds, its alert comes over the stream, someone takes it."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """Two users save the same run: the second sees both texts and saves again."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 

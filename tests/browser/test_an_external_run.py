@@ -1,7 +1,5 @@
 """Pages of an external run."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """The pages of API tokens, and Swagger UI."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.accessibility import findings_in_each_view

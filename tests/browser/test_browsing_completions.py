@@ -1,7 +1,5 @@
 """Completions are narrowed down by what is counted of them, and looked through."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

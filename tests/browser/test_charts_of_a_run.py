@@ -1,7 +1,5 @@
 """The charts of a long run in a real browser: zoom, settings, tails, all metrics."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import re

@@ -1,7 +1,5 @@
 """Sets of seeds, and one prompt in two runs, as a reader compares them in a browser."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

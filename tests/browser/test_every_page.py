@@ -2,8 +2,6 @@
 both themes, no wider than the screen, silent in the console, and its content begins no
 lower than it did."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """An account at an OpenID provider, connected and used from start to end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

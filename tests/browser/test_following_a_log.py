@@ -1,7 +1,5 @@
 """A log in a real browser, while it is written."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A run is forked from a checkpoint, with another learning rate, in a real browser."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

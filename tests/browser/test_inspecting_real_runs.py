@@ -4,8 +4,6 @@ Four runs of a tiny model, two learning rates by two seeds, by a real worker; th
 way there is to inspect and to compare them, in one browser.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text of models and users is displayed and never executed."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import ConsoleMessage, Page, expect
 

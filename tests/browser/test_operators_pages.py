@@ -1,7 +1,5 @@
 """Django's admin works under our content security policy."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

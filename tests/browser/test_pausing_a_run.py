@@ -1,7 +1,5 @@
 """A run is paused and resumed, and its reward log read, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

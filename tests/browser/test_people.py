@@ -1,7 +1,5 @@
 """Members of a team: invitation, roles, removal, passkeys; accessible pages."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 

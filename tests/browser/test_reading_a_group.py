@@ -1,7 +1,5 @@
 """A group's completions, read as text, rendered, or beside the best of them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A group read by its tokens: one value in colour, all of them in a line."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """A report from its first word to its file, as its writer and its readers see it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Groups, one group, completions and compare, as a reader uses them in a browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

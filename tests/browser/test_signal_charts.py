@@ -1,7 +1,5 @@
 """What a run learns from, in a real browser, while the run goes on."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """Retention of a team: preview, save, delete."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

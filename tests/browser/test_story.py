@@ -4,8 +4,6 @@ A web process, a training worker and its trainer; only the model is tiny, with r
 weights. The events of the second run are written to the database.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A team's cluster: chosen, read, and on the launch form."""
 
-from __future__ import annotations
-
 import pytest
 from django.db.models.functions import Now
 from playwright.sync_api import expect

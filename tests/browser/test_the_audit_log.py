@@ -1,7 +1,5 @@
 """The audit log of a team, and its notification channels."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """A run at one glance: what is on the first screen, and what moves while it trains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The run list as a person works with it, over runs of a real worker and trainer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

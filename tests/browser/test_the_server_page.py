@@ -1,7 +1,5 @@
 """The operators' server page and the runbook."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The web process is killed and restarted under an open run page."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The system tab of a run while it trains."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

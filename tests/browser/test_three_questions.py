@@ -1,7 +1,5 @@
 """Three questions of a researcher who opens Cohort, each answered in a few clicks."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """A run's page while the run trains."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Download of personal data, and deletion of an account."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A server that accepts a reporter's requests and responds as Cohort does."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """`cohort login` and `cohort sync`."""
 
-from __future__ import annotations
-
 import io
 import stat
 import sys

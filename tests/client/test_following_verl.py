@@ -1,7 +1,5 @@
 """Dumps of verl become a run while they are written."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

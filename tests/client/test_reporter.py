@@ -1,7 +1,5 @@
 """A reporter sends every event once, in order, and never disturbs its trainer."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -3,8 +3,6 @@
 python -m tests.contracts.licenses
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the container files and the units say of each process, as lists of arguments."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

@@ -1,7 +1,5 @@
 """What the container files refer to is there, and every container is confined."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

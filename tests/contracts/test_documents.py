@@ -1,7 +1,5 @@
 """The documents of the repository: links, lengths, generated tables."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

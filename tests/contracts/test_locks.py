@@ -1,7 +1,5 @@
 """Every package that Cohort installs has a hash in its lock and a listed licence."""
 
-from __future__ import annotations
-
 import json
 import re
 

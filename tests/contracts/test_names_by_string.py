@@ -1,7 +1,5 @@
 """What is named by a string is there: no import would tell that it has moved."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ The commands are those of the files; only what a container has of its own is rep
 its Python, its port, its /tmp and its name.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A real run scored again by its own recipe gives what the trainer gave."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

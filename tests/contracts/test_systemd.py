@@ -1,7 +1,5 @@
 """The units say what the containers do, and systemd takes them as they are."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

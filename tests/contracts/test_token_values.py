@@ -1,7 +1,5 @@
 """What a trainer tells of tokens is what a page is answered with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Who gets which answer at every address: a new route without a row fails here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ It judges the SQL that Django makes of each migration but the first of each app,
 makes the tables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -4,8 +4,6 @@ Each form is loaded twice, filled in as a browser would, and sent twice. A new r
 that takes a form is a row here, or its reason why it cannot lose an edit.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import dataclass, field, replace

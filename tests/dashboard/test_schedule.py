@@ -1,7 +1,5 @@
 """Workers are notified through a broker; without one nothing fails."""
 
-from __future__ import annotations
-
 import logging
 from queue import Empty
 

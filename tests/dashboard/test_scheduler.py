@@ -1,7 +1,5 @@
 """What beat sends: no clock of a worker decides whether it is heeded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The top bar's counts, notifications and the search behind the command palette."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 

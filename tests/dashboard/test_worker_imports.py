@@ -1,7 +1,5 @@
 """A worker starts within seconds, and each of its processes holds what it loads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

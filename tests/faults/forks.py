@@ -1,7 +1,5 @@
 """Commands to the process that forks trainers: trainer_forks.py."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`python -m trainer` with a model that never returns in step 30."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

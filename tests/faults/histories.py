@@ -1,7 +1,5 @@
 """A run's stored data, and what it should be in the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path

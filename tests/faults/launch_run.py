@@ -1,7 +1,5 @@
 """Queue runs in the environment's database: MODEL NUM_STEPS [COUNT]; prints ids."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A proxy of PostgreSQL that counts statements and injects a fault at one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

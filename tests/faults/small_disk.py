@@ -1,7 +1,5 @@
 """A small disk that can be filled."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

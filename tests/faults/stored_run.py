@@ -1,7 +1,5 @@
 """Print what the environment's database holds of a run's groups, as JSON."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PostgreSQL is stopped, or its disk is full, during a real run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

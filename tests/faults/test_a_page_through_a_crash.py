@@ -1,7 +1,5 @@
 """kill -9 of a trainer while its page is open."""
 
-from __future__ import annotations
-
 import os
 import signal
 

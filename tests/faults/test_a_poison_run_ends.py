@@ -1,7 +1,5 @@
 """A run whose trainer dies each time fails with a reason; other runs continue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """kill -9 of everything that `manage.py up` started, at once; then `up` again."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

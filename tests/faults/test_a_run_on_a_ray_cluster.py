@@ -1,7 +1,5 @@
 """A run of two nodes of a Ray cluster: paused, hung, and one of its nodes killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

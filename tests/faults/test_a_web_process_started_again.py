@@ -1,7 +1,5 @@
 """The web process ends by SIGTERM or kill -9 while viewers watch a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

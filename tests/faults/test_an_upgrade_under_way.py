@@ -4,8 +4,6 @@ Processes of this version are the older ones; the newer ones are of a copy of it
 trainer tells more and whose migrations have added to each table that is written to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

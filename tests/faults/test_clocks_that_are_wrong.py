@@ -1,7 +1,5 @@
 """A worker's clock is an hour off: what counts is the database's."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A flipped bit and a truncated file are found, reported and skipped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A fork equals its parent, and an extension continues its run, with real trainers."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.runs.changes import extend_run

@@ -1,7 +1,5 @@
 """A disk that is full at a checkpoint and under the log: the run waits for room."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

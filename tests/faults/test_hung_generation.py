@@ -1,7 +1,5 @@
 """A trainer that hangs: its stack is in the log, it is killed, the run is resumed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A judge that answers 429, 500, garbage, or not at all, over real HTTP."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SIGKILL at each point of a checkpoint's save leaves a valid, exact checkpoint."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import signal

@@ -1,7 +1,5 @@
 """kill -9 of a trainer and of a worker during real runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 

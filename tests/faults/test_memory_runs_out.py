@@ -1,7 +1,5 @@
 """The kernel's OOM killer ends a trainer: the run reports it and is resumed."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

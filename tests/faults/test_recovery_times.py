@@ -1,7 +1,5 @@
 """Recovery without help: leases expire, and beat reaps and wakes workers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

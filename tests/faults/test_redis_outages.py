@@ -1,7 +1,5 @@
 """Redis is emptied, stopped and restarted during real runs."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """A request id in the log lines of web, worker and trainer."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path

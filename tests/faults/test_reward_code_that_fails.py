@@ -1,7 +1,5 @@
 """Reward code that crashes, hangs, floods and takes all memory, in a real sandbox."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages delivered many times, and a zombie: a run has one trainer and one writer."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

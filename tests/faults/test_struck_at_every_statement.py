@@ -5,8 +5,6 @@ asked of the database, and strikes at the first statement of one run, at the sec
 the next, until a run's life is over before it is struck.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

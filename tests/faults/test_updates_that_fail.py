@@ -1,7 +1,5 @@
 """Out of memory and NaN losses, in separate trainer processes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

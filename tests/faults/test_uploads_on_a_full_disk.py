@@ -1,7 +1,5 @@
 """An upload without free space is refused and leaves no partial file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

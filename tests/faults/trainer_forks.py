@@ -5,8 +5,6 @@ status of the process that carried it out, negative for a signal. A mishap is
 [NAME, ARGUMENT…] of `trainer_mishaps` and affects only that process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

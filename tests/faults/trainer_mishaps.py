@@ -1,7 +1,5 @@
 """Faults injected into a trainer process."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Real workers, and the trainers they start."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -13,8 +13,6 @@ has failed. --out gets all figures as JSON after each stage, with a folder of lo
 beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

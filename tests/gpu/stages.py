@@ -6,8 +6,6 @@ A stage loads what it needs, waits for a line on its input, and prints its resul
 line of JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import copy

@@ -1,7 +1,5 @@
 """`make check-gpu` in its form for a CPU, so that it works where there is a GPU."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bad inputs of an endpoint, and the responses that they must get."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Eighteen values, as JSON, that no field means; some are no JSON at all."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

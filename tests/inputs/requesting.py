@@ -1,7 +1,5 @@
 """Find out which parameters a page reads, by requesting it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Twenty thousand examples each.
 """
 
-from __future__ import annotations
-
 import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase, given

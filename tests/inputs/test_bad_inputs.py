@@ -1,7 +1,5 @@
 """Bad input to any endpoint is refused with a status and a message, and not stored."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import transaction
 

@@ -1,7 +1,5 @@
 """A command line, or a file it names, that means nothing is refused in few words."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

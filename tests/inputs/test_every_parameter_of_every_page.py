@@ -5,8 +5,6 @@ Which there are is found out by asking each page, so a new one is tried by itsel
 fields of the launch form are dealt out to the pages that read it, unless under --soak.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import cycle, islice

@@ -1,7 +1,5 @@
 """What a page may send to the real consumer: nothing, or what it asks for."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import socket

@@ -7,8 +7,6 @@ line is a finished step of 29 metrics, so every event goes to every viewer.
 COHORT_LOAD_VIEWERS, COHORT_LOAD_EVENTS a second and COHORT_LOAD_SECONDS say how many.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -6,8 +6,6 @@ due. Where more come than are answered, what waits is asked to its end: of a rat
 above that it takes minutes.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import random

@@ -13,8 +13,6 @@ trainers of one person, at once: the resident memory of the web process before a
 after.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -9,8 +9,6 @@ nothing else wants to. COHORT_LOAD_VIEWERS, COHORT_LOAD_TURNS of COHORT_LOAD_STE
 steps, of COHORT_LOAD_PROMPTS prompts each.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ imported by the default worker, all on this machine. Memory is the most that the
 process, and any process of the workers, has ever held.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

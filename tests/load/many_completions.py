@@ -1,7 +1,5 @@
 """A run of many completions, made by SQL: faster than any log could be ingested."""
 
-from __future__ import annotations
-
 import random
 
 from django.db import connection

@@ -4,8 +4,6 @@ OUT EPOCH and a Pace as JSON. It tells its first step once OUT/go is there, so t
 its listeners are connected too, and ends after the pace's number of steps.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

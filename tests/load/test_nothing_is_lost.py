@@ -1,7 +1,5 @@
 """Real sockets on a real run: viewers have complete data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

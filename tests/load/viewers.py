@@ -5,8 +5,6 @@ answers each with a line. They speak the protocol of dashboard/live/README.md as
 static/js/live/stream.js does, and hold what they were sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """bandit finds nothing of medium or high severity, and each exception has a reason."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

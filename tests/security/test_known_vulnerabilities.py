@@ -4,8 +4,6 @@ pip-audit queries PyPI's advisories. If they are unreachable or lack a package, 
 is skipped with what was not checked; it never passes without a result.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

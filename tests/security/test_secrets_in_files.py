@@ -3,8 +3,6 @@
 detect-secrets scans all tracked files. False positives are in `KNOWN`, with the reason.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Each has an id, a file, a line that occurs once in it, the faulty line, and the 
 that find it.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

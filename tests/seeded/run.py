@@ -6,8 +6,6 @@ Each fault is inserted into a copy of the repository, and its tests run there. T
 code is 1 if a fault survives.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Each line of a seeded fault occurs once in its file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Prints a line for each; with --write it also writes the tables of
 dashboard/help/architectures.md, which test_architectures.py holds the code to.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

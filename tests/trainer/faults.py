@@ -1,7 +1,5 @@
 """What befalls one process of a run, the second where nothing else is said."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

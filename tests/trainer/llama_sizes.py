@@ -1,7 +1,5 @@
 """Sizes of a made-up Llama, and a run of it whose memory is counted by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

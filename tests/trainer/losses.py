@@ -1,7 +1,5 @@
 """The loss of a whole batch, as of one part."""
 
-from __future__ import annotations
-
 import torch
 
 from trainer.algorithm.loss import BatchTotals, objective

@@ -1,7 +1,5 @@
 """Questions to a reference in a process of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A Ray cluster of two nodes on this machine, one CPU each, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """Rollout servers in threads, behind each a model that samples its weights' sum."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Made-up batches for tests."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

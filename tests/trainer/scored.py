@@ -1,7 +1,5 @@
 """Made-up configurations and scored groups for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

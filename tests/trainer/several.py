@@ -1,7 +1,5 @@
 """A run of several real processes, over gloo on this machine's loopback."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import socket

@@ -1,7 +1,5 @@
 """The command line, and what it does without torch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

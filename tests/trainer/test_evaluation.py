@@ -1,7 +1,5 @@
 """pass@k, maj@k, and how far their means may be trusted."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Held-out sets of their own files, beside the one split off the rows."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.tiny import (

@@ -1,7 +1,5 @@
 """Which groups a step trains on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The sign of life that a trainer gives, whatever it is at."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the trainer's process asks of its host before torch is loaded."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """A hub that is out of reach costs seconds, not minutes."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket

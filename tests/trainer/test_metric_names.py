@@ -1,7 +1,5 @@
 """Titles, units and directions of metrics stand in one list."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainer.metric_names import (

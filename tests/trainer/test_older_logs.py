@@ -1,7 +1,5 @@
 """What the first previews wrote is read: an attempt was called an epoch."""
 
-from __future__ import annotations
-
 from trainer.disk import prune_checkpoints
 from trainer.events import parse_event
 

@@ -1,7 +1,5 @@
 """Rows, prompts and their order."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

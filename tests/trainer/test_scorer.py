@@ -1,7 +1,5 @@
 """Groups are scored while others are sampled, and come to the same as afterwards."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Cutting completions into reasoning steps, in characters and in tokens."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SIGTERM ends a run that still loads, at once and in order."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

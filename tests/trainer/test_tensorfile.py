@@ -1,7 +1,5 @@
 """Files of tensors are written and read one by one, in safetensors' own form."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Tokenizers are loaded as they were saved."""
 
-from __future__ import annotations
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config

@@ -1,7 +1,5 @@
 """A failure is reported in one sentence with a remedy."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """The real GRPOTrainer of TRL, watched: everything is reported, nothing is changed."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A random Qwen2 of 13,000 parameters with a tokenizer of single characters."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """A tiny configuration of each architecture, with all that is peculiar to it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Models that vLLM's kernels can run, and comparing what it says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

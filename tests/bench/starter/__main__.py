@@ -4,8 +4,6 @@
 two cores. `trainer/starter/countdown` is what it wrote with its defaults.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

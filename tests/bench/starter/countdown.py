@@ -11,8 +11,6 @@ CPU without AVX-512 or AMX computes ten times more slowly; this one stays in flo
 the tokenizer, whole numbers and the four tags are single tokens.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence

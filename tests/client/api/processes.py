@@ -1,7 +1,5 @@
 """The `cohort` command as a subprocess."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

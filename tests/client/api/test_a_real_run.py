@@ -1,7 +1,5 @@
 """`cohort runs launch` with a real worker, watched to its end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Invalid command lines of `cohort` fail with a message and create nothing."""
 
-from __future__ import annotations
-
 import io
 import os
 import time

@@ -1,7 +1,5 @@
 """`Client` against a real web process."""
 
-from __future__ import annotations
-
 import csv
 import tarfile
 

@@ -1,7 +1,5 @@
 """`cohort` as a subprocess, against a real web process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

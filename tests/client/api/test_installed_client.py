@@ -1,7 +1,5 @@
 """The installed client, with nothing but Python."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Large files are uploaded in parts; an interrupted upload resumes."""
 
-from __future__ import annotations
-
 import gzip
 from typing import Any
 

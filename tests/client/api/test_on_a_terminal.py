@@ -1,7 +1,5 @@
 """Output on a terminal."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Retries and errors of the client."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A token goes only to its own server, and a server's text is escaped."""
 
-from __future__ import annotations
-
 import io
 import sys
 

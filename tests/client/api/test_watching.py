@@ -1,7 +1,5 @@
 """Watching a run through outages and resumes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.client.api.scripted import Scripted

@@ -1,7 +1,5 @@
 """Entries of the audit log: where an act came from, and that they stay as they are."""
 
-from __future__ import annotations
-
 import sys
 from datetime import timedelta
 

@@ -3,8 +3,6 @@
 without a mail server the pages say so.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

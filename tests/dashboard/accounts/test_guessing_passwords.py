@@ -1,7 +1,5 @@
 """Limits of password guesses, and sessions that end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The one way into a team: a link that works once, for a while."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 

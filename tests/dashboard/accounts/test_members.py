@@ -1,7 +1,5 @@
 """Who is in a team, and as what: changed by whom the table of rights allows."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.management import call_command

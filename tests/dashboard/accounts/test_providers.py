@@ -1,7 +1,5 @@
 """Signing in by an account elsewhere, against a provider on this machine."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

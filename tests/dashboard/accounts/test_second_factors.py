@@ -1,7 +1,5 @@
 """With a second factor, a password alone does not sign in."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Listing and ending sessions."""
 
-from __future__ import annotations
-
 import pytest
 from allauth.usersessions.models import UserSession
 from django.test import Client

@@ -1,7 +1,5 @@
 """A team's settings page, and the teams that are made."""
 
-from __future__ import annotations
-
 from dashboard.accounts.models import AuditEntry, Membership, Role, Team, User
 
 

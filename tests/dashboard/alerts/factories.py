@@ -1,7 +1,5 @@
 """Alerts as ingest leaves them, and servers that they are sent to."""
 
-from __future__ import annotations
-
 import contextlib
 import socketserver
 import threading

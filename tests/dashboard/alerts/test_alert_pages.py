@@ -1,7 +1,5 @@
 """Alerts, their rules and where they go, as people meet them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

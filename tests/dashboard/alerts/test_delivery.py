@@ -1,7 +1,5 @@
 """Alerts on their way: to real servers on loopback, again when they fail."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """Alerts as a run's events come in: once each, whatever happens to the worker."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Channels receive the end of a run, and that a run waits for a decision."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A recorded run gives the same alerts in the training loop and at ingest."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A program that calls the API with a token."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Any

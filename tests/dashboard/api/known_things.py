@@ -1,7 +1,5 @@
 """One of each thing that an address can name."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 from django.core.files.uploadedfile import SimpleUploadedFile

@@ -1,7 +1,5 @@
 """By operation: the scope it needs, and the body and query it requires."""
 
-from __future__ import annotations
-
 # By operation: the scope that it takes; None: any.
 SCOPES: dict[str, str | None] = {
     "me": None,

@@ -1,7 +1,5 @@
 """Alert rules and alerts by the API."""
 
-from __future__ import annotations
-
 from dashboard.accounts.models import AuditEntry
 from dashboard.alerts.models import Rule
 from tests.dashboard.alerts.factories import make_alert, make_rule

@@ -1,7 +1,5 @@
 """Responses of the API: problems, limits, pages, replays."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Two changes of one thing at the same time: the second reads what the first wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Datasets by the API: read, sent in parts, made of others, looked through."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

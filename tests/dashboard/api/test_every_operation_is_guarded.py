@@ -1,7 +1,5 @@
 """Who gets which answer from every operation: a new one without a row fails here."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

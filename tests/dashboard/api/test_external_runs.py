@@ -1,7 +1,5 @@
 """External runs over HTTP, sent by the client that trainers use."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What programs start: sweeps, probes, tries, models; and what they ask before."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run learned, as programs read it: the same as pages show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Two programs change one object: PATCH writes sent fields and reports conflicts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each field of each operation with eighteen odd values, the others as documented."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What programs read: the same as pages show."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

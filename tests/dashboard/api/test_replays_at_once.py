@@ -1,7 +1,5 @@
 """Two requests with one key at the same time: one is done, both get its answer."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event

@@ -1,7 +1,5 @@
 """Reports by a program: written, read, shared, gone back with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Of one run: its logs, machine, tokens, kin, changes; and recipes tried on it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Schemathesis calls each operation with everything its schema allows and more."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The team by the API: its people, queue, workers and tokens."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The team's tokens and the API's operations, as pages."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A token lets its person's program in, as far as scope and role allow."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

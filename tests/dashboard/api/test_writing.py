@@ -1,7 +1,5 @@
 """What programs change: through the same services as pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

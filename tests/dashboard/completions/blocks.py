@@ -1,7 +1,5 @@
 """Blocks of completions as the worker makes them."""
 
-from __future__ import annotations
-
 import time
 
 from dashboard.completions.models import Group

@@ -1,7 +1,5 @@
 """Runs with groups, made as ingest leaves them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

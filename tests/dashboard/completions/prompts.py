@@ -1,7 +1,5 @@
 """Runs whose prompts are visited, and their Prompts tab as a test reads it."""
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """Runs with rollups, made as ingest leaves them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 

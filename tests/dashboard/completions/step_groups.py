@@ -1,7 +1,5 @@
 """Groups as a rollup is made of them, by hand or drawn by hypothesis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

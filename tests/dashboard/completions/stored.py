@@ -1,7 +1,5 @@
 """A group's completions, put into its row and changed there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

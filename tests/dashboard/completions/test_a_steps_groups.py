@@ -1,7 +1,5 @@
 """The reader lists one step's groups, the first of them open."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Annotations of groups and completions: stored, searched, exported."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """A worker packs the completions of finished steps; a resume takes blocks away."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Beside the filters stands how many each would leave."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 

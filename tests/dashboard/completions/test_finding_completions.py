@@ -1,7 +1,5 @@
 """The completions tab finds completions across a run's steps."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Completions whose length, advantage and end no one knows, in the list of them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A group's page: every completion, its parts, and the way to its neighbours."""
 
-from __future__ import annotations
-
 import re
 
 from django.test import Client

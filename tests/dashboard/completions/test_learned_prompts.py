@@ -1,7 +1,5 @@
 """A prompt's class and numbers, by hand-computed cases."""
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """From the table of prompts to one prompt's learning curve, its groups, and back."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

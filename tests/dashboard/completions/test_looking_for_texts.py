@@ -1,7 +1,5 @@
 """A text is looked for in order, as long as a page may take, which says how far."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

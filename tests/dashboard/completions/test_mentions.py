@@ -1,7 +1,5 @@
 """Who is named in a comment finds it on a page of their own."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from django.urls import reverse

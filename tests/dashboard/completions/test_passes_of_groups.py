@@ -1,7 +1,5 @@
 """pass@k over training: of the groups of each step, for every k that they have."""
 
-from __future__ import annotations
-
 from itertools import combinations, permutations
 
 import numpy as np

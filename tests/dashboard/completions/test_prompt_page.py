@@ -1,7 +1,5 @@
 """A prompt's page: its text, its learning curve, and all its completions."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's prompts by how often they were right, and datasets made of them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from uuid import uuid4

@@ -1,7 +1,5 @@
 """From a run's unsolved prompts, and from a view of rows, to datasets of their own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

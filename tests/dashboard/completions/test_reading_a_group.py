@@ -1,7 +1,5 @@
 """A group's completions as text, rendered or by tokens; the address says how."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Completions as Markdown: readable, and harmless whatever they hold."""
 
-from __future__ import annotations
-
 import re
 import time
 

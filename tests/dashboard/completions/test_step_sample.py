@@ -1,7 +1,5 @@
 """The best and the worst completion of a step's groups, on the Overview."""
 
-from __future__ import annotations
-
 import re
 
 from dashboard.completions.groups import pick_sample

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from dashboard.completions.signals.signal_map import read_step_timing

@@ -1,7 +1,5 @@
 """Surprise of completions, in flags and in numbers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

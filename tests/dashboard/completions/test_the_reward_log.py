@@ -1,7 +1,5 @@
 """The reward log: output and errors of rules, newest first."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

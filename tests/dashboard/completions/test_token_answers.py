@@ -1,7 +1,5 @@
 """The token values of a group, as a page requests them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

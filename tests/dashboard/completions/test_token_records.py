@@ -1,7 +1,5 @@
 """Token values packed into one record and read back."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's visits: from rollups, from groups, and from a slow count, they are one."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A tokenizer with a chat template."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 # Like some published ones it knows no system role.

@@ -3,8 +3,6 @@
 The rows are our own, in the columns and types of the published datasets.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Which columns of well-known datasets are taken for the prompt and the answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Imports as jobs: started once, run by one worker, atomic."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """From a file to a dataset and a recipe, in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

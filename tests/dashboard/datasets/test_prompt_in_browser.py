@@ -1,7 +1,5 @@
 """The prompt preview in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The prompt preview, rendered by the engine in a pooled process."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

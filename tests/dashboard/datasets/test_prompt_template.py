@@ -1,7 +1,5 @@
 """What prompt templates render, and what they refuse."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 from typing import Any

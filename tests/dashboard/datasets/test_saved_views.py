@@ -1,7 +1,5 @@
 """Views of a version saved as a dataset."""
 
-from __future__ import annotations
-
 import re
 import tracemalloc
 from html import unescape

@@ -1,7 +1,5 @@
 """Split, leaks and trash in a browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

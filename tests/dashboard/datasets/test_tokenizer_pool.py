@@ -1,7 +1,5 @@
 """The tokenizer pool is limited, and a page gets its answer before others load."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

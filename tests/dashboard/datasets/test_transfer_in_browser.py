@@ -1,7 +1,5 @@
 """Large uploads in a browser: interrupted, resumed, cancelled, imported."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

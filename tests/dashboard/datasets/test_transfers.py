@@ -1,7 +1,5 @@
 """Uploads in parts."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """From an uploaded file to a version, or to its errors."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

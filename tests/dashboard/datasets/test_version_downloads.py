@@ -1,7 +1,5 @@
 """Downloads of a version: lossless JSONL, and CSV without formulas."""
 
-from __future__ import annotations
-
 import asyncio
 import csv
 import io

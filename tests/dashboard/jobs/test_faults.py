@@ -4,8 +4,6 @@ A worker that is killed is one that raises SystemExit: the transaction it is in 
 rolled back, and its job's row stays as it is. tests/faults kills real ones.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta

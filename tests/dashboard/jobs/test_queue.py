@@ -1,7 +1,5 @@
 """Jobs take turns by team, each is open once, and a page says why its job waits."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """SIGTERM to a process of a worker's pool: a wish in a task, the end without one."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

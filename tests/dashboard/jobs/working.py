@@ -1,7 +1,5 @@
 """What a worker does, within a test's own transaction: no heartbeat sees its jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

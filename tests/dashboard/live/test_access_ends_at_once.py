@@ -1,7 +1,5 @@
 """A socket ends when its person may no longer look, not half a minute later."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.sessions.models import Session
 

@@ -1,7 +1,5 @@
 """A page whose script is older or newer than the server gets an error and no data."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

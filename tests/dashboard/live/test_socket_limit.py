@@ -1,7 +1,5 @@
 """No one takes a process's last socket from others; one that ends leaves nothing."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

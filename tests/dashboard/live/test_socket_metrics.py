@@ -1,7 +1,5 @@
 """The numbers of /metrics about open pages, by pages."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.dashboard.live.watching import in_thread, watch

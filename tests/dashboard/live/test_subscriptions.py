@@ -1,7 +1,5 @@
 """One subscription in a process for all pages of a run."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

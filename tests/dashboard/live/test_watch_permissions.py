@@ -1,7 +1,5 @@
 """Only members of the run's team watch it, and only as long as they are."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.sessions.models import Session
 

@@ -1,7 +1,5 @@
 """A page receives all events of its run, once and in order."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Viewers of a run, through the real socket stack, Redis and PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """A migration that waits for a table lets those pass who read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO

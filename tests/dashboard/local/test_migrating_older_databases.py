@@ -1,7 +1,5 @@
 """Squashed migrations take over a database that has all those they replace."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 import pytest

@@ -1,7 +1,5 @@
 """`manage.py up` as a person meets it: a terminal, a link, Ctrl-C."""
 
-from __future__ import annotations
-
 import http.cookiejar
 import os
 import re

@@ -1,7 +1,5 @@
 """What really arrives at Sentry and at a collector: a receiver of ours on loopback."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

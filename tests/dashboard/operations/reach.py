@@ -5,8 +5,6 @@ classes, the values of tables. So what is found is all verbs that may be written
 now and then one more, of something that two views share.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping

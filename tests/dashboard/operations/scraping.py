@@ -1,7 +1,5 @@
 """/metrics, as Prometheus reads it."""
 
-from __future__ import annotations
-
 from django.test import Client
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families

@@ -1,7 +1,5 @@
 """Acts of people on what others made, and the entries that they leave."""
 
-from __future__ import annotations
-
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 

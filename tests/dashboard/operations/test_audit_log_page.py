@@ -1,7 +1,5 @@
 """The audit log as admins and owners read it, and take it along."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

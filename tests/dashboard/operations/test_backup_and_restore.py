@@ -1,7 +1,5 @@
 """What a backup holds makes an empty server into the same server again."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """What each form writes into the audit log: a new route without a row fails here."""
 
-from __future__ import annotations
-
 from tests.dashboard.operations.reach import verbs_of
 from tests.dashboard.test_every_route_is_guarded import OPEN, VIEWERS_POST, routes
 

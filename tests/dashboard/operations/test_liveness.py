@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.test import Client
 
 from dashboard.project.environment import read_environment

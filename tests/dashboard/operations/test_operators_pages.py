@@ -1,7 +1,5 @@
 """Operators can open everything and set quotas; others get a 404."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A person's data can be had, and taken out of the server."""
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 

@@ -1,7 +1,5 @@
 """A team over its quota gets an error when it adds more."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from io import StringIO

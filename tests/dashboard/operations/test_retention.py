@@ -1,7 +1,5 @@
 """What is deleted is what was shown, and nothing that is locked, used or younger."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Any

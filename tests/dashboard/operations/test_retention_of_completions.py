@@ -1,7 +1,5 @@
 """What retention deletes of runs that ended long ago, and that all else stays."""
 
-from __future__ import annotations
-
 import io
 from datetime import timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Backups one after the other into a folder, of which the newest are kept."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

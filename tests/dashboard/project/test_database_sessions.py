@@ -1,7 +1,5 @@
 """What a statement, a lock and an idle transaction may take, as PostgreSQL has it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

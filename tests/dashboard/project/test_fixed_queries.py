@@ -1,7 +1,5 @@
 """Queries that Django writes once give what they give when it writes them each time."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

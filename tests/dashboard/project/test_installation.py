@@ -1,7 +1,5 @@
 """Scripts and styles are sent once to a browser, and packed."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

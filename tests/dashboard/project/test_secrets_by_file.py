@@ -1,7 +1,5 @@
 """A secret may stand in a file that a variable names, and then nowhere else."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.project.database import parse_database_url

@@ -1,7 +1,5 @@
 """A process of its own: what it answers, how it may end, what it may take."""
 
-from __future__ import annotations
-
 import os
 import textwrap
 from pathlib import Path

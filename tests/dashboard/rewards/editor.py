@@ -1,7 +1,5 @@
 """A form as the editor would post it."""
 
-from __future__ import annotations
-
 from dashboard.rewards.rule_editor import write_params
 
 

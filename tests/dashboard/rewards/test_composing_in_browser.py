@@ -1,7 +1,5 @@
 """Gates, clips and schedules composed in a real browser: fields, formula and JSON."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """The editor shows samples of four sources, and the scores that the rules give them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recipe's composition as a line of text, and schedules read again."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

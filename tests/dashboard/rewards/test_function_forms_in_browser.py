@@ -1,7 +1,5 @@
 """A file of reward functions, typed and split in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

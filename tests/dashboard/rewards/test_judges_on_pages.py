@@ -1,7 +1,5 @@
 """Pages ask a judge only where someone tries it, and say what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.rewards.recipe_text import is_same_reward

@@ -1,7 +1,5 @@
 """Warnings about a recipe that scores give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

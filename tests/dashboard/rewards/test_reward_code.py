@@ -1,7 +1,5 @@
 """Rules that run code, on the pages that use them."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 import pytest

@@ -1,7 +1,5 @@
 """Scoring for a page happens elsewhere, and ends in time."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows that launch and list tests start from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.accounts.models import Team, User

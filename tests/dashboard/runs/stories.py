@@ -1,7 +1,5 @@
 """Runs built as a worker builds them: claimed, then ingested event by event."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

@@ -1,7 +1,5 @@
 """Every metric of a run has a chart, and its history when someone looks."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

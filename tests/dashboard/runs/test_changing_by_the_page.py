@@ -1,7 +1,5 @@
 """The pages on which a run is extended, changed and cancelled, and its lineage."""
 
-from __future__ import annotations
-
 import pytest
 from django.db.models.functions import Now
 from django.http import QueryDict

@@ -1,7 +1,5 @@
 """How someone wants charts drawn is kept for that person, on all runs."""
 
-from __future__ import annotations
-
 from dashboard.runs.charts.figures import read_settings
 from tests.dashboard.completions.factories import make_run
 

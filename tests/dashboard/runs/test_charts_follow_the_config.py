@@ -1,7 +1,5 @@
 """Which charts a run's page has, and what it says of phases and intervals."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Curves are thinned in the database without losing what matters."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

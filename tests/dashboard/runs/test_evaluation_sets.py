@@ -1,7 +1,5 @@
 """Dataset versions that a run is evaluated on."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from html import unescape

@@ -1,7 +1,5 @@
 """What a launch form suggests fits the dataset that is chosen."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 

@@ -1,7 +1,5 @@
 """The launch form as a fork's: what it says, what it keeps, and what it refuses."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from html import unescape

@@ -1,7 +1,5 @@
 """The verdict, the numbers and the result at the head of a run's Overview."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

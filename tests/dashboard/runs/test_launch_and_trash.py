@@ -1,7 +1,5 @@
 """A run or a probe of a dataset that goes to the trash at the same moment."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

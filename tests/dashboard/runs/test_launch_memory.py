@@ -1,7 +1,5 @@
 """The memory panel of the launch form."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

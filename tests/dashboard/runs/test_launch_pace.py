@@ -1,7 +1,5 @@
 """A run's duration, from past runs of the same shape."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

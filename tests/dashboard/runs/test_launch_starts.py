@@ -1,7 +1,5 @@
 """What a launch form begins with, and how it says what was changed since."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """The launch form as TOML, and TOML as the form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

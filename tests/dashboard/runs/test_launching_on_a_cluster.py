@@ -1,7 +1,5 @@
 """A run on its team's Ray cluster: the form, its estimate, what it warns of."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several runs from one form: a grid or a list of values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

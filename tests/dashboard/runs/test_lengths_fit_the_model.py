@@ -1,7 +1,5 @@
 """The launch form tells of completions that would go on behind the model's end."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

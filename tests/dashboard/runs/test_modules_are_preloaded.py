@@ -1,7 +1,5 @@
 """A page of many modules names them all: each that it does not is one more wait."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A paused run's page: why it waits, what to do, and the buttons that do it."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Settings that the form has no field for: phases, steps' reward, held-out sets."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from typing import Any

@@ -1,7 +1,5 @@
 """Long histories are read from rollups that are built while a run is ingested."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A run's overview, config and checkpoints; stopping it."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """A run whose rules run code says in which sandbox."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.test import Client

@@ -1,7 +1,5 @@
 """How settings are grouped and worded on the launch form."""
 
-from __future__ import annotations
-
 from dashboard.runs.config.fields import advanced_parts, all_fields, main_fields
 
 

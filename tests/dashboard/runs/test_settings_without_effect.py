@@ -1,7 +1,5 @@
 """The marks "no effect" of the launch form."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The stream over HTTP: the same frames, the same answer however often one asks."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

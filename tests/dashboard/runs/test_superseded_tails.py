@@ -1,7 +1,5 @@
 """What a resume went back before stays, apart from the history that counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

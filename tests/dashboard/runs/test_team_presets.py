@@ -1,7 +1,5 @@
 """Settings of the launch form that a team keeps under a name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

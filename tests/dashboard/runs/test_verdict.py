@@ -1,7 +1,5 @@
 """A verdict names what decides it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.runs.launch.verdict import Verdict, give_verdict

@@ -1,7 +1,5 @@
 """Checkpoints as the trainer leaves them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Queued runs, launched as a person does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.accounts.models import Team, User

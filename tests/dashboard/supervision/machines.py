@@ -1,7 +1,5 @@
 """Training workers and what their machines used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any

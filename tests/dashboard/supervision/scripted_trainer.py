@@ -3,8 +3,6 @@
 EVENTS holds one event of each type as JSON; only the standard library is loaded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Events on their way from an external trainer."""
 
-from __future__ import annotations
-
 from dashboard.runs.models import Run
 from dashboard.supervision.external_ingest import RunPosition, take_lines
 from tests.dashboard.supervision.logs import LogBuilder

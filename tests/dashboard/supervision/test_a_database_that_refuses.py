@@ -1,7 +1,5 @@
 """The database is up, but rejects one thing: a lock or a full disk."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

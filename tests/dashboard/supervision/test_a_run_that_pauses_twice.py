@@ -1,7 +1,5 @@
 """A run pauses for a failing judge, then on request, and ends normally."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

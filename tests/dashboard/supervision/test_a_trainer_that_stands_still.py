@@ -1,7 +1,5 @@
 """A trainer without a sign of progress: pages say so, promise nothing and alert."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from types import SimpleNamespace
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Workers come, go and come back as zombies in any order; the history stays one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import timedelta
 

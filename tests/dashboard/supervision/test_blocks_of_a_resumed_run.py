@@ -1,7 +1,5 @@
 """A search covers the current history, without superseded steps."""
 
-from __future__ import annotations
-
 from dashboard.completions.models import CompletionBlock
 from dashboard.completions.search import indexing
 from dashboard.completions.search.blocks import read_blocks

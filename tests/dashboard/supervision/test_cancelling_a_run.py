@@ -1,7 +1,5 @@
 """Cancelling ends a run at once, in any state of trainer, worker and queue."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which run a free worker takes."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

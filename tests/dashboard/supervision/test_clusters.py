@@ -1,7 +1,5 @@
 """Ray clusters: whose address a worker connects to, what it reads, what pages show."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """What a run is evaluated on, as files for its trainer."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """More steps for a run, and other intervals: requested in any state."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from functools import partial

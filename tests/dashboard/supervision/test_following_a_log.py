@@ -1,7 +1,5 @@
 """A trainer's log as it is read: whole lines, once each, of a newer trainer too."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A fork starts from another run's checkpoint, even if that run is deleted."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A group keeps the list of its row's answers, from the trainer's event to any file."""
 
-from __future__ import annotations
-
 import io
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What an external trainer sends is stored once, in order, or refused with a reason."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Who ended a process, by the kernel's counts of a control group of either kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the run list sorts by is right at every moment of a run's history."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

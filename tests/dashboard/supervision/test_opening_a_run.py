@@ -1,7 +1,5 @@
 """An external trainer opens a run and continues it in another attempt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4

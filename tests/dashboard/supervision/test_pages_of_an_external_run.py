@@ -1,7 +1,5 @@
 """Every page of an external run shows the reported data and what is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from uuid import uuid4
 

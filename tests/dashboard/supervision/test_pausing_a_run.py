@@ -1,7 +1,5 @@
 """A run pauses automatically or on request, and continues when it is resumed."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What each process of a run uses: stored in one row, shown as a table."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from django.urls import reverse

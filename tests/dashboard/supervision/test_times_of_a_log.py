@@ -1,7 +1,5 @@
 """A trainer's lines have times, and its log is not touched for it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A fork continues its parent's totals, on every axis of its charts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

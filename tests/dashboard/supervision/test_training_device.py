@@ -1,7 +1,5 @@
 """Which device runs train on, and why."""
 
-from __future__ import annotations
-
 import os
 import sys
 from io import StringIO

@@ -1,7 +1,5 @@
 """The workers page as a reader with any screen, theme or aid finds it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

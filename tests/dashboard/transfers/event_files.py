@@ -1,7 +1,5 @@
 """An independent reader of TensorBoard's event files, from their definition."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field

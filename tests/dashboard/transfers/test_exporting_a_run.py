@@ -1,7 +1,5 @@
 """A run as files: every point and completion, as other programs read them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

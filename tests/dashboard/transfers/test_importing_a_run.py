@@ -1,7 +1,5 @@
 """Other tools' files become runs like any other: what is read, shown and made."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

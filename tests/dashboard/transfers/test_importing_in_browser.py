@@ -1,7 +1,5 @@
 """Files of another tool, from the file field to the page of a run."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -4,8 +4,6 @@ TRL: GRPOTrainer.log. verl: RayPPOTrainer._dump_generations. TensorBoard:
 EventFileWriter's records with simple values, and TF 2's with tensors.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import struct

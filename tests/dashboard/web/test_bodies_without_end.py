@@ -1,7 +1,5 @@
 """No one fills the disk by sending and sending."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """What one person may use of a web process, so that the others have the rest."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Who sends no end of a request is not waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import resource

@@ -1,7 +1,5 @@
 """Numbers that are none, or beyond all bounds, are answered at every address."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

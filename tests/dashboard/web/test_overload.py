@@ -1,7 +1,5 @@
 """At capacity, every response has Retry-After."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an address says to a method that it does not take."""
 
-from __future__ import annotations
-
 from dashboard.accounts.models import Membership, Role, Team
 from dashboard.web.middleware import page_above
 

@@ -1,7 +1,5 @@
 """Endpoints with their bad inputs."""
 
-from __future__ import annotations
-
 from tests.inputs.cases import Endpoint
 from tests.inputs.endpoints import (
     datasets,

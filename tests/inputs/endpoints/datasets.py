@@ -1,7 +1,5 @@
 """Dataset files, column mappings, and new datasets from them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """External trainers: openings of runs, event lines and attempts."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of other tools, sent to be made into a run."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Requests themselves: hosts, headers, cookies, bodies and methods."""
 
-from __future__ import annotations
-
 import json
 
 from django.test import Client

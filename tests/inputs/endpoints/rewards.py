@@ -1,7 +1,5 @@
 """Recipes as fields and as JSON; patterns, schemas and code of rules."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of runs as fields and as TOML, and actions by URL."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.runs.models import Run, SavedView

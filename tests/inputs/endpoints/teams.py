@@ -1,7 +1,5 @@
 """What people set up in a team: names, tokens, alerts, channels, reports, people."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.accounts.models import Invitation, Team

@@ -1,7 +1,5 @@
 """What is left in files: uploads, archives, checkpoints, models, logs."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

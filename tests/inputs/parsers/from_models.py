@@ -1,7 +1,5 @@
 """What models write: completions, their judges' verdicts, replies of their code."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from typing import Any

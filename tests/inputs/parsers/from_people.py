@@ -1,7 +1,5 @@
 """What people type, paste and upload: files, forms, addresses, queries."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

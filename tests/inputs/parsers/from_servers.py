@@ -1,7 +1,5 @@
 """What other programs send over a wire: hubs, judges, model servers, trainers."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

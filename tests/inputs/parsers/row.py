@@ -1,7 +1,5 @@
 """A parser as a row of the tests, and what any of them may be given."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile

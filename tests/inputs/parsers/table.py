@@ -1,7 +1,5 @@
 """Every parser of what Cohort did not write itself."""
 
-from __future__ import annotations
-
 from tests.inputs.parsers import from_files, from_models, from_people, from_servers
 
 PARSERS = [

@@ -1,7 +1,5 @@
 """Each condition by hand, and any course of readings against a slow reading of it."""
 
-from __future__ import annotations
-
 import math
 from statistics import median
 from typing import Any

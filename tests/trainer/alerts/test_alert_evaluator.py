@@ -1,7 +1,5 @@
 """Rules over a run: once each, of the phase at hand, and the same after a resume."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

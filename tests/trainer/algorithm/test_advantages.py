@@ -1,7 +1,5 @@
 """Advantages, against worked examples, an independent slow version and properties."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

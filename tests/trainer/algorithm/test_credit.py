@@ -1,7 +1,5 @@
 """From scored groups to the advantages of completions and tokens."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from typing import Any

@@ -1,7 +1,5 @@
 """KL estimators, and what steers their weight."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

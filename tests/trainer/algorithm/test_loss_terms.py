@@ -1,7 +1,5 @@
 """What is added to the surrogate: importance weights, entropy bonus, KL."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

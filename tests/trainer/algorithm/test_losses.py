@@ -1,7 +1,5 @@
 """The loss: hand-computed cases, a version token by token, and properties."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`python -m trainer drift`: engine and trainer compared with a learning rate of 0."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

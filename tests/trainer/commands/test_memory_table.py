@@ -1,7 +1,5 @@
 """The table of what a run needs, and the command that prints it."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A probe tells what a run would learn from, before there is one."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

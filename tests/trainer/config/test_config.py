@@ -1,7 +1,5 @@
 """What a run's loop cannot honour is refused, never ignored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What stands with each field: label, help, unit, and when it has no effect."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin

@@ -1,7 +1,5 @@
 """A model's path is beside the file that names it, as the rows' is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A package that only some runs need is asked for before anything is loaded."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

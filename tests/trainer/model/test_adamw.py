@@ -1,7 +1,5 @@
 """AdamW's settings, against its formula written out."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

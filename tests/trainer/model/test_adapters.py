@@ -1,7 +1,5 @@
 """Training adapters in place of the weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 `python -m tests.trainer.architectures NAME` prints the figures of one.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

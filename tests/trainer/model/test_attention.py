@@ -1,7 +1,5 @@
 """Packed rows through transformers' own pass, with either attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which tokens of a batch count, and how it is cut and given its advantages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What goes through a GPU at once follows its free memory."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The pass without padding equals transformers' own, in values and in gradients."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

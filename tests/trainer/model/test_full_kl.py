@@ -1,7 +1,5 @@
 """The divergence over the vocabulary: exact, in chunks, with an exact gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The fused parts of a layer: their formulas, and their gradients by differences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The KL of a run whose loss has none, measured on a sample of its tokens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chunked log-probs equal the plain computation, value and gradient."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """How a batch is cut changes memory and speed, not the result."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations, product

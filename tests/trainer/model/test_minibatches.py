@@ -1,7 +1,5 @@
 """Minibatches: split again with their log-probs, and finer where memory is short."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

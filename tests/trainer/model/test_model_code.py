@@ -1,7 +1,5 @@
 """A folder or a hub repository may carry code; it is never run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

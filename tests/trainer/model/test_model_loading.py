@@ -1,7 +1,5 @@
 """What a model folder lacks, and what a GPU cannot do, is said before a run starts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

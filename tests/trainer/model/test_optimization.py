@@ -1,7 +1,5 @@
 """The schedule, clipping, masters and updates that must not happen."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from typing import Any

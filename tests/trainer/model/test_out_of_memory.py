@@ -1,7 +1,5 @@
 """A step that runs out of memory is done again in smaller parts, with equal result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

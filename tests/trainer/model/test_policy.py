@@ -1,7 +1,5 @@
 """Models of other kinds than Llama: their log-probs are those of transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

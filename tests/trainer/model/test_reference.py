@@ -1,7 +1,5 @@
 """What the KL is measured against, and when it moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rotations that transformers chooses by a batch's longest text are the run's."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Token values of an update: what they are, and that taking them changes nothing."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a checkpoint holds beside model and optimizer, and that it is verified."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

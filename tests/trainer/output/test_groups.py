@@ -1,7 +1,5 @@
 """What a group teaches, and the numbers logged of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The log of a run, and a disk that has no room for it."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

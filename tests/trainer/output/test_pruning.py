@@ -1,7 +1,5 @@
 """Which checkpoints are deleted when another has been saved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainer.disk import prune_checkpoints

@@ -1,7 +1,5 @@
 """What the log tells of each process of a run."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """A batch that was sampled ahead comes out of a checkpoint as it went in."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a step's metrics count, when sampling is dynamic and updates are several."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

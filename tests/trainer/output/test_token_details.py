@@ -1,7 +1,5 @@
 """Groups told of token by token: which they are, and what the log says of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

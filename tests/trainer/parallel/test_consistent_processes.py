@@ -1,7 +1,5 @@
 """Processes that were given different things are refused before they train."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several processes train as one does: same completions, same losses, same weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Something befalls one of several processes, and the others are not left waiting."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

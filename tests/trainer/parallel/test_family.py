@@ -1,7 +1,5 @@
 """Processes that are started together end together, whatever they are."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

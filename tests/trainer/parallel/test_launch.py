@@ -1,7 +1,5 @@
 """`trainer run` with several processes: one command, one exit code, no one left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A run on a Ray cluster is the run of as many processes of one machine."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """A policy is spread over processes part by part; here one of eight, and no others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A process learns why another one ended, though its own main thread is stuck."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """A starter so small that it is taught within seconds, and its rows."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

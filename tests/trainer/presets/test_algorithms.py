@@ -6,8 +6,6 @@ of different length, groups of different spread, ratios and gaps to the referenc
 out of all bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Presets are complete, valid and shown as a configuration that can be run."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

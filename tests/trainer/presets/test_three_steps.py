@@ -1,7 +1,5 @@
 """Every preset's scaled form really trains."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

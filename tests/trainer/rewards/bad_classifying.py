@@ -1,7 +1,5 @@
 """A process of reward models that dies of what a reply says."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A scoring process whose length rule does what the completion says."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

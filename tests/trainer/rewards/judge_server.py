@@ -1,7 +1,5 @@
 """A real HTTP server that answers as an endpoint does, faults and all."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

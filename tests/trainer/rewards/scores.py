@@ -1,7 +1,5 @@
 """Shorthand of the reward tests: the score of one rule on one completion."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from trainer.rewards.rule import Sample

@@ -1,7 +1,5 @@
 """Rules that compare a completion's answer with the row's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

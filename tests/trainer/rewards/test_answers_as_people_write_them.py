@@ -1,7 +1,5 @@
 """Answers in the forms that public reports about graders complain of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """No parameter of a rule is without bounds, and beyond them it is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Code of a completion against a row's tests, honest code and code that cheats."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A rule's column may be a value inside one, by a dotted path."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.rewards.scores import score, scored

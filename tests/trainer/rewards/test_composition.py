@@ -1,7 +1,5 @@
 """How rules' scores become a reward: gates, clips, schedules, sums and their like."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

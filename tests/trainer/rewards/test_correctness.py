@@ -1,7 +1,5 @@
 """Which completions count as correct, by a recipe's rules or by its reward."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainer.rewards.rules import RULES

@@ -3,8 +3,6 @@
 The rows are those of the generator: entries that have been JSON.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from functools import cache

@@ -1,7 +1,5 @@
 """Rules of a completion's form: tags, XML and steps of reasoning."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """How the form of a reward function is recognised by its signature."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainer.rewards.function_forms import (

@@ -1,7 +1,5 @@
 """Rules that compare the completions of one prompt."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Whatever a model writes is text to be judged: nothing raises, hangs or runs it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

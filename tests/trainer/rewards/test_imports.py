@@ -1,7 +1,5 @@
 """The web half scores and reads configurations without an engine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

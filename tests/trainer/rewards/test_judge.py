@@ -1,7 +1,5 @@
 """The process in which foreign graders run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

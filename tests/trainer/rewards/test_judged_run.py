@@ -1,7 +1,5 @@
 """A run with a judge: what it writes, what it asks again, and what it warns of."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable

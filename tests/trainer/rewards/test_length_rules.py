@@ -1,7 +1,5 @@
 """Rules of a completion's length, and of a pattern."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

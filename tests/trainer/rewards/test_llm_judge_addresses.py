@@ -1,7 +1,5 @@
 """A judge is asked at public addresses alone, and its key goes to its own."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

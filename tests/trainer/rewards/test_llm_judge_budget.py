@@ -1,7 +1,5 @@
 """A run asks nothing twice, whatever becomes of it, and no more than it may."""
 
-from __future__ import annotations
-
 import errno
 from io import FileIO
 from pathlib import Path

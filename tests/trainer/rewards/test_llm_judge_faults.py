@@ -1,7 +1,5 @@
 """Whatever happens to an endpoint, a completion has no score rather than a bad one."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What a judge is asked, and how its reply is read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

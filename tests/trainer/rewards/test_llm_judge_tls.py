@@ -1,7 +1,5 @@
 """The certificate is the host's by name, though an address is connected to."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess

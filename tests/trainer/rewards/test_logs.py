@@ -1,7 +1,5 @@
 """What rules print: how much of it an event carries."""
 
-from __future__ import annotations
-
 from trainer.rewards.rule import (
     MAX_COMPLETION_CHARS,
     MAX_STEP_CHARS,

@@ -4,8 +4,6 @@ The patterns are those of the published graders, for Python's own engine. Each i
 format rule with its settings: texts that are right but for a piece or two score alike.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field

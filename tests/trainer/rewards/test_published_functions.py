@@ -1,7 +1,5 @@
 """Reward functions in the published forms score as they do in plain Python."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import os

@@ -1,7 +1,5 @@
 """Strings of the published graders and what they are known to give."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.rewards.scores import score_completion

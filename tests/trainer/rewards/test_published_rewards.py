@@ -5,8 +5,6 @@ called. Where they count tokens a rule counts characters or words, so the
 completions here have a token for each.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A function of the user's own as a rule."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.rewards.scores import recipe_of, score, scored

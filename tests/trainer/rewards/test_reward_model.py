@@ -1,7 +1,5 @@
 """A classifier's scores are transformers', alone and in any batch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

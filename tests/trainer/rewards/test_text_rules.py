@@ -1,7 +1,5 @@
 """Rules of a text's words: repetition, language and script."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

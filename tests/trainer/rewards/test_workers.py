@@ -1,7 +1,5 @@
 """Scoring in processes of its own: the same scores, and nothing else goes on or on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

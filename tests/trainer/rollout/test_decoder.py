@@ -1,7 +1,5 @@
 """Decoding with nothing but the arithmetic equals transformers' own forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which engine "auto" takes, how large it is, and what follows where vLLM fails."""
 
-from __future__ import annotations
-
 import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Sequence

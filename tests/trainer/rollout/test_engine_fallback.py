@@ -3,8 +3,6 @@
 No GPU is needed: the branches of one are taken on a CPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

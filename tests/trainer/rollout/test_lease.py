@@ -1,7 +1,5 @@
 """A rollout server's run, and what another's late questions cannot do to it."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """One step off: a batch is sampled while the one before it is trained on."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from pathlib import Path

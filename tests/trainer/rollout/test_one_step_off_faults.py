@@ -1,7 +1,5 @@
 """One step off: what goes wrong in sampling or training while both go on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Sampling: shared prefills, rows that leave, seeds and log-probs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

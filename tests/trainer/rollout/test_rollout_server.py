@@ -1,7 +1,5 @@
 """A rollout server over HTTP: who may hold it, what it takes, what it samples from."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

@@ -1,7 +1,5 @@
 """Several rollout servers share out the prompts, and all have the same weights."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

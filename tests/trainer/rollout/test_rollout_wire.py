@@ -1,7 +1,5 @@
 """What goes to a rollout server and back, as bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Several processes sample from one rollout server, and are sampled for as one is."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is sampled from while the policy is trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who writes the completions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

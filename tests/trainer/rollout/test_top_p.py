@@ -1,7 +1,5 @@
 """Drawing from the likeliest tokens only."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

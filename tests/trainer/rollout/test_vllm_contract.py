@@ -4,8 +4,6 @@ On a CPU vLLM takes another worker and model runner, so a run here would not sho
 those of a GPU lack.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """vLLM in this process: what it samples is the policy's, after each update too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

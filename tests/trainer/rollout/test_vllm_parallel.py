@@ -1,7 +1,5 @@
 """vLLM split over two processes: every one of them gets the policy's weights."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """vLLM in a process of its own: it samples the policy that it was sent."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """vLLM started in other ways: other models, none it can run, a whole run."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A run on chats with tools whose rows have several answers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Settings changed while a run trains: heard between steps, and the same on resume."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ of coefficient · ∇ log π. It is read off here where the loss meets the log-p
 real steps of a tiny model, and compared with the method's own formula.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What the engine makes of gates and schedules: scores, credit, metrics."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.rewards.scores import score_completion

@@ -1,7 +1,5 @@
 """Stopped anywhere and resumed, a run of any kind equals one that never stopped."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that has failed ends, though something still samples for it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A second run from a first one's checkpoint, with the same settings or with others."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

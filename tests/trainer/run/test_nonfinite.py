@@ -1,7 +1,5 @@
 """Losses that are no number: skipped, then gone back from, then given up with proof."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run in phases: each goes on from the last one's weights in its own way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

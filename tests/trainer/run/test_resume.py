@@ -1,7 +1,5 @@
 """A resumed run equals one that was never interrupted, bit for bit."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A run whose reward is a function of the user's own."""
 
-from __future__ import annotations
-
 import json
 
 from tests.trainer.tiny import (

@@ -1,7 +1,5 @@
 """`python -m trainer run`, as a process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A step of which too many scores failed is not trained on, and the run pauses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -7,8 +7,6 @@ are float64, so that what is left of a difference is not rounding but meaning; o
 advantages and TRL's rewards stay float32.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

@@ -1,7 +1,5 @@
 """However a run ends, nothing that scored for it goes on, and it says why."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

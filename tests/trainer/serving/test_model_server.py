@@ -1,7 +1,5 @@
 """A model server's door: those who do not know the token cost it little."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Questions that wait share passes of the model."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run asks a reference server: what is sent, and what comes back."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

@@ -1,7 +1,5 @@
 """A reference behind a server: its answers, its refusals, and its absence."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """A model's sizes, against models themselves and their cards."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

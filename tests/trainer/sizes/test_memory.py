@@ -1,7 +1,5 @@
 """What a run is said to need, by hand and against models themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Settings recommended for a model's size, its device and its texts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What reward models are said to take, against classifiers that were loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

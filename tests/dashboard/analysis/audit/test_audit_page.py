@@ -1,7 +1,5 @@
 """The audit page of a run: changes, missing signals and example completions."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import partial

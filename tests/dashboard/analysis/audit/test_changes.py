@@ -1,7 +1,5 @@
 """Where a series changes, by how much, and how often noise would show as much."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

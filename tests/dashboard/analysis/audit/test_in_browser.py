@@ -1,7 +1,5 @@
 """An audit, from its row to completions of both sides, in a real browser."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a reward jumps, and what is said to have changed around a step."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Pieces of completions, how they repeat, and what of them the reward follows."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether a reward is gamed, from recorded series: short runs of the starter model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Runs that differ in their seed, with curves that go up and scatter."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

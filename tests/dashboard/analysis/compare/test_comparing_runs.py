@@ -1,7 +1,5 @@
 """The compare page: who is compared, by which numbers, over which curves."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import UTC, datetime

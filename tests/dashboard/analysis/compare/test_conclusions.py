@@ -1,7 +1,5 @@
 """What a comparison concludes: which run is best, by how much, how surely."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Every point of a run is read; of a long one what a chart draws, spikes included."""
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 

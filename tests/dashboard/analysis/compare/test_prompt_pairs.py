@@ -1,7 +1,5 @@
 """The same prompt as two runs answered it, and how often one beats the other."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sets of runs and their comparison."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

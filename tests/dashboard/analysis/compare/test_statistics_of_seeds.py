@@ -1,7 +1,5 @@
 """Held against SciPy, against rliable 1.2.0's answers, and against a slow version."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

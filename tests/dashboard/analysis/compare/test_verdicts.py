@@ -1,7 +1,5 @@
 """Verdicts on two sets of seeds."""
 
-from __future__ import annotations
-
 import math
 import re
 

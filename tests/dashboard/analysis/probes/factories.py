@@ -1,7 +1,5 @@
 """Probes, as people start them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """A scripted trainer of a probe (BEHAVIOUR FILE), by the contract of the real one."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A try: a checkpoint and its base model sample the same prompt."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any

@@ -1,7 +1,5 @@
 """From a messy file to a saved reward through the editor, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A probe job: claimed once, run to its end, stopped on request."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

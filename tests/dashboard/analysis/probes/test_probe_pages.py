@@ -1,7 +1,5 @@
 """Each warning of the reward editor and each figure of a test, as a page tells it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

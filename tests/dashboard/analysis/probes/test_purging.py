@@ -1,7 +1,5 @@
 """Probes that are forgotten in time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """A checkpoint as a real trainer saves it, on a run's shelf."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs worth a report."""
 
-from __future__ import annotations
-
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import create_report

@@ -1,7 +1,5 @@
 """Which lines of a report are blocks, and what they say."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Charts drawn on the server: where their lines and ticks lie."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

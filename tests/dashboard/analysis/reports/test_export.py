@@ -1,7 +1,5 @@
 """A report as a file: one page of HTML that needs nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.analysis.reports.models import Report

@@ -1,7 +1,5 @@
 """A block chosen by search: what is offered, and the line it makes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Live and pinned: what a block shows, and that a pin outlives its runs."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

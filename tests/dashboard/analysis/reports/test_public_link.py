@@ -1,7 +1,5 @@
 """The public link: who makes it, what it shows, and what it keeps to itself."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Saving: versions, what someone else saved meanwhile, limits, restoring."""
 
-from __future__ import annotations
-
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry

@@ -1,7 +1,5 @@
 """Runs whose stored rewards are those of their recipe, and rescorings of them."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """From a run's menu to a rescoring's result, in a real browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

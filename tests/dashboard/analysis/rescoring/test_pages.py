@@ -1,7 +1,5 @@
 """What the pages of rescorings show, and to whom."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

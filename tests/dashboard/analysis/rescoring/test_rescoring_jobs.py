@@ -1,7 +1,5 @@
 """A rescoring on a worker: claimed once, done once, stopped, put back, forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 

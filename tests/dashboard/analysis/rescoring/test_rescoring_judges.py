@@ -1,7 +1,5 @@
 """Each judge request is sent once, even if a worker is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """What a rescoring finds, and what it leaves as it is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What settings weigh: against known formulas, all orders, and simulated truth."""
 
-from __future__ import annotations
-
 import itertools
 from math import factorial
 

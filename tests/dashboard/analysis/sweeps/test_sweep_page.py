@@ -1,7 +1,5 @@
 """The page of a sweep: axes, stretches that are kept, weights and the table."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from typing import Any

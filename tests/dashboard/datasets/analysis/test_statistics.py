@@ -1,7 +1,5 @@
 """Statistics of a version: requested once, computed by a worker, stored."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A hub on loopback: its API, its files, and a store of large ones elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

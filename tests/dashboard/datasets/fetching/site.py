@@ -1,7 +1,5 @@
 """A web server on loopback that serves files with faults."""
 
-from __future__ import annotations
-
 import ssl
 import threading
 import time

@@ -1,7 +1,5 @@
 """Downloads from faulty servers: all bytes, or an error."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import time

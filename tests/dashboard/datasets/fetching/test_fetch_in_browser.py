@@ -1,7 +1,5 @@
 """From a link to a version in a real browser, with a real worker and a web server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Downloads from a link by a worker: followed, stopped, resumed, imported."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import itertools

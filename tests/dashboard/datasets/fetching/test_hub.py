@@ -1,7 +1,5 @@
 """Hub datasets: listed, chosen, pinned to a commit, verified, private."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

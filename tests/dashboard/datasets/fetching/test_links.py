@@ -1,7 +1,5 @@
 """Links: parsed as a URL or a Hub dataset, or refused."""
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

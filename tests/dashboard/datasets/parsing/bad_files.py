@@ -4,8 +4,6 @@ Each kind of error comes as a line, with other line endings and encodings, compr
 and as an item of a JSON list.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Callable, Iterator

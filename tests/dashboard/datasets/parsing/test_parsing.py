@@ -1,7 +1,5 @@
 """Valid files of every format are read unchanged."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """A Parquet file may name a long text once and repeat it a million times."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import chain

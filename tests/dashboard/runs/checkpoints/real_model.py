@@ -1,7 +1,5 @@
 """A small real model, and what anyone's program makes of its folder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that saves checkpoints on disk, and says so."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

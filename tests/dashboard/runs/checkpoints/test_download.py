@@ -1,7 +1,5 @@
 """A checkpoint's model as a file that anyone's programs can load."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import tarfile

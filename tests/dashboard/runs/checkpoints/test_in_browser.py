@@ -1,7 +1,5 @@
 """Pinning, publishing and trying a checkpoint, in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A checkpoint's model that new runs start from."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

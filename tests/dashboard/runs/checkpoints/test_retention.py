@@ -1,7 +1,5 @@
 """Which checkpoints are kept, and which can be deleted."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from unittest.mock import Mock

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dashboard.runs.queue.hosts import Host, Needs
 from dashboard.runs.queue.order import Slot, Start, Waiting, forecast
 

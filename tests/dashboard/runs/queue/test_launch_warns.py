@@ -1,7 +1,5 @@
 """The launch form tells what the workers that are alive lack."""
 
-from __future__ import annotations
-
 from html import unescape
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages about a queued run's position and start."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The queue prioritised, held and released, by keyboard, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import expect
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dashboard.runs.queue.hosts import (
     Host,
     Needs,

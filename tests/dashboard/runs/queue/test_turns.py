@@ -1,7 +1,5 @@
 """The order in which free workers take runs, against a model that picks one by one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

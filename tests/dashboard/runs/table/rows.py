@@ -1,7 +1,5 @@
 """Runs that differ in whatever a run table filters, sorts and groups by."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """What is done to one run or to many: to which it was done, and why not to others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Columns to choose, sorting by them, and groups over them."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import parse_qs, urlencode
 

@@ -1,7 +1,5 @@
 """Texts into trees, and errors that point at their place."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Which runs a query finds."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

@@ -1,7 +1,5 @@
 """Runs in the trash: out of sight, restored, or deleted for good with their files."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

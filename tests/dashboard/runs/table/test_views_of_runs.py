@@ -1,7 +1,5 @@
 """Views of the run list under a name and a short link."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """What holds of a run at every moment, read without the code that should hold it."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

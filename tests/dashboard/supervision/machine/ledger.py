@@ -6,8 +6,6 @@ clock stands still but where it is moved here: `machine` comes before pg_catalog
 connection's search path, and has functions of the clock's names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 What people do goes by the services that their pages call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta

@@ -3,8 +3,6 @@
 And what stands in for all that is not theirs: the broker, time, the trainer's process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Runs, workers, the reaper, the dispatcher and people act in any order, under fau
 What of this the fast tests show by itself stands in tests/seeded, as D1 to D19.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Running a piece of code in a sandbox, for tests that attack it."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from typing import Any

@@ -1,7 +1,5 @@
 """One sandbox per level, shared by the tests of a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

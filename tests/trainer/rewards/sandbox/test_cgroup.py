@@ -1,7 +1,5 @@
 """Control groups of sandboxes: where they may be made, and that they go away."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

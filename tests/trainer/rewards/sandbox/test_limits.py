@@ -3,8 +3,6 @@
 On level A by `mark.slow`, which the fixture gives.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 

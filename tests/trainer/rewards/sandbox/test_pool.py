@@ -1,7 +1,5 @@
 """Sandboxes of a process: whose they are, how they are lost, and what is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Finding out which sandbox this machine can run, and refusing where there is none."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The filter's program says of every system call what its list says."""
 
-from __future__ import annotations
-
 import errno
 import struct
 

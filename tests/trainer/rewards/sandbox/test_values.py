@@ -1,7 +1,5 @@
 """Values that left a sandbox compare as Python's own do, whatever they are."""
 
-from __future__ import annotations
-
 import operator
 import time
 from fractions import Fraction
