@@ -1,7 +1,9 @@
 """The environment of tests and of the processes that they start."""
 
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,3 +25,9 @@ def python_path() -> str:
 def child_environment() -> dict[str, str]:
     """Environment of a Python process that imports this repository."""
     return os.environ | {"PYTHONPATH": python_path()}
+
+
+def run_here(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in this repository, and return its exit status and output."""
+    defaults = {"cwd": ROOT, "capture_output": True, "text": True, "check": False}
+    return subprocess.run([str(part) for part in command], **{**defaults, **options})

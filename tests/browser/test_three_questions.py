@@ -1,17 +1,17 @@
 """Three questions of a researcher who opens Cohort, each answered in a few clicks."""
 
 import random
-from datetime import UTC, datetime
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_until
 from tests.dashboard.analysis.compare.seeds import make_seeds
 from tests.dashboard.completions.factories import (
     make_config,
+    make_evaluation,
     make_group,
     make_run,
     make_steps,
@@ -102,14 +102,10 @@ def run(team) -> Run:
 
 def evaluate(run: Run, step: int, mean: float) -> None:
     metric = "eval/heldout/mean"
-    Evaluation.objects.create(
-        run=run,
-        step=step,
-        name="heldout",
-        attempt=1,
-        seq=1_000 + step,
-        time=datetime(2026, 3, 1, tzinfo=UTC),
-        metrics={
+    make_evaluation(
+        run,
+        step,
+        {
             metric: mean,
             f"{metric}/low": mean - 0.05,
             f"{metric}/high": mean + 0.05,

@@ -21,6 +21,7 @@ from tests.contracts.production import (
     unit_command,
     unit_of,
 )
+from tests.environment import run_here
 
 KNOWS_SUBGROUPS = 254  # systemd
 PYTHON = "/opt/cohort/.venv/bin/python"
@@ -102,9 +103,7 @@ def systemd_version() -> int:
     program = shutil.which("systemd-analyze")
     if program is None:
         return KNOWS_SUBGROUPS
-    process = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, check=True
-    )
+    process = run_here(program, "--version", check=True)
     return int(process.stdout.split()[1])
 
 

@@ -22,7 +22,7 @@ from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_checkpoint, make_group, make_run
 from tests.dashboard.supervision.machines import make_worker
 
 pytestmark = pytest.mark.django_db
@@ -391,14 +391,7 @@ def addresses(team, alice, bob, monkeypatch) -> dict[str, str]:
     )
     request_stop(job)
     probe = make_probe(team, make_version(team))
-    checkpoint = run.checkpoints.create(
-        name="step-000001-attempt-1",
-        step=1,
-        attempt=1,
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=timezone.now(),
-    )
+    checkpoint = make_checkpoint(run)
     model = team.published_models.create(
         name="First", run=run, run_name=run.name, step=1, sha256="ab" * 32, num_bytes=1
     )

@@ -21,11 +21,15 @@ from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import save_report
 from dashboard.operations.models import Quota, Retention
 from dashboard.runs.bulk_actions import act
-from dashboard.runs.models import Evaluation, Run, SavedView, TeamPreset
+from dashboard.runs.models import Run, SavedView, TeamPreset
 from dashboard.web.edits import EditConflict, find_changes
 from tests.dashboard.alerts.factories import make_rule
 from tests.dashboard.analysis.reports.stories import make_report
-from tests.dashboard.completions.factories import make_run
+from tests.dashboard.completions.factories import (
+    make_checkpoint,
+    make_evaluation,
+    make_run,
+)
 from tests.dashboard.operations.test_every_act_is_written_down import WRITES
 from tests.dashboard.runs.stories import queue_run
 from tests.page_client import PageClient
@@ -334,22 +338,9 @@ def clusters(settings) -> None:
 def known(team, alice, bob) -> dict[str, Any]:
     carol = User.objects.create_user("carol")
     run = queue_run(team, notes="Began", tags=["old"])
-    run.checkpoints.create(
-        name="step-000001-attempt-1",
-        step=1,
-        attempt=1,
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=run.created_at,
-    )
-    Evaluation.objects.create(
-        run=run,
-        step=1,
-        name="sums",
-        attempt=1,
-        seq=1,
-        time=run.created_at,
-        metrics={"eval/sums/mean": 0.5},
+    make_checkpoint(run)
+    make_evaluation(
+        run, 1, {"eval/sums/mean": 0.5}, name="sums", seq=1, time=run.created_at
     )
     SavedView.objects.create(
         team=team, owner=alice, code="code", name="Ours", query="q=old", is_shared=True

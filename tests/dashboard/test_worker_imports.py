@@ -1,15 +1,13 @@
 """A worker starts within seconds, and each of its processes holds what it loads."""
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 from django.urls import reverse
 
 from dashboard.alerts.messages import PATHS
+from tests.environment import run_here
 
-ROOT = Path(__file__).parents[2]
 BEGIN = """
 import sys
 from dashboard.celery import app
@@ -28,13 +26,6 @@ def test_links_are_those_of_the_pages():
 
 
 def test_a_worker_has_its_tasks_and_loads_no_pages():
-    process = subprocess.run(
-        [sys.executable, "-c", BEGIN],
-        cwd=ROOT,
-        env=dict(os.environ),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    process = run_here(sys.executable, "-c", BEGIN, env=dict(os.environ), check=True)
 
     assert process.stdout.split() == ["True", "False"]

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,8 +17,9 @@ from django.conf import settings
 
 from dashboard.local.postgres import EmbeddedPostgres
 from dashboard.local.supervisor import Supervisor
+from tests.environment import run_here
 from tests.faults.small_disk import fill, make_room, small_disk
-from tests.faults.tiny import ROOT, Groups, Series, groups, read_log, series, untimed
+from tests.faults.tiny import Groups, Series, groups, read_log, series, untimed
 from tests.faults.workers import Worker, wait_for
 from tests.template import copy_template
 
@@ -63,9 +63,7 @@ class StoredRun:
     ) -> None:
         self._server = server
         command = [sys.executable, "tests/faults/launch_run.py", str(model), "1000000"]
-        done = subprocess.run(
-            command, cwd=ROOT, env=env, check=True, capture_output=True, text=True
-        )
+        done = run_here(*command, env=env, check=True)
         self.id = int(done.stdout)
         attempt = Path(env["COHORT_DATA"]) / "runs" / str(self.id) / "epochs" / "1"
         self.log = attempt / "events.jsonl"

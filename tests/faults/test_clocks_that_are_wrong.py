@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 from dashboard.runs.models import Run, RunAttempt, RunState
 from dashboard.supervision.lease import LEASE, claim_run
 from dashboard.supervision.models import Worker as TrainingWorker
+from tests.environment import run_here
 from tests.faults.histories import assert_whole, is_in, reaches
-from tests.faults.tiny import ROOT
 from tests.faults.workers import wait_for
 
 pytestmark = pytest.mark.faults
@@ -90,14 +90,7 @@ def shifted(library, request) -> dict[str, str]:
 def run_in_database(statement: str, env: dict[str, str]) -> str:
     """What a process with this environment prints."""
     code = f"import django; django.setup()\n{statement}"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=env,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = run_here(sys.executable, "-c", code, env=env, check=True)
     return done.stdout.strip()
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from trainer.__main__ import main
 
@@ -45,6 +46,12 @@ def run_several(
         member.kill()
         member.join()
     return [member.exitcode for member in members], output.read_text()
+
+
+def run_two(config: Path, **options: Any) -> tuple[list[int | None], str]:
+    """Train in two processes, into the folder `two` beside the configuration."""
+    arguments = ("run", config, "--out", config.parent / "two")
+    return run_several(2, *arguments, output=config.parent / "log", **options)
 
 
 def _member(

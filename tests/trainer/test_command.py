@@ -1,11 +1,10 @@
 """The command line, and what it does without torch."""
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.trainer.tiny import ROOT
+from tests.environment import run_here
 from trainer.__main__ import COMMANDS, main
 
 
@@ -17,13 +16,7 @@ def test_config_events_and_presets_load_no_torch():
         "assert 'torch' not in sys.modules, 'torch was loaded'\n"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_here(sys.executable, "-c", program)
 
     assert done.returncode == 0, done.stderr
 

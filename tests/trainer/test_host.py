@@ -2,10 +2,11 @@
 
 import os
 import platform
-import subprocess
 import sys
 
 import pytest
+
+from tests.environment import run_here
 
 # Memory that was given back and is taken again, and how many pages came again.
 PAGES = """
@@ -29,11 +30,10 @@ NUM_PAGES = 192 * 2**20 // 4096
 
 
 def pages_taken_again(calls: str, *, block_mib: int = 1, **environment: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", PAGES.format(calls=calls, block_mib=block_mib)],
+    done = run_here(
+        *(sys.executable, "-c"),
+        PAGES.format(calls=calls, block_mib=block_mib),
         env=os.environ | environment,
-        capture_output=True,
-        text=True,
         check=True,
     )
     return int(done.stdout)
@@ -97,11 +97,10 @@ barrier.wait()
     ],
 )
 def test_threads_of_a_server_share_two_arenas(calls, environment, num_arenas):
-    done = subprocess.run(
-        [sys.executable, "-c", ARENAS.format(calls=calls)],
+    done = run_here(
+        *(sys.executable, "-c"),
+        ARENAS.format(calls=calls),
         env=os.environ | environment,
-        capture_output=True,
-        text=True,
         check=True,
     )
 

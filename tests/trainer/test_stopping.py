@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import run_here
 from tests.trainer.tiny import (
     ROOT,
     config_tree,
@@ -45,13 +46,7 @@ def stopped(body: str) -> tuple[int, str]:
         "    asks.start()",
         *(f"    {line}" for line in body.splitlines()),
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = run_here(sys.executable, "-c", "\n".join(lines), timeout=30)
     return done.returncode, done.stdout
 
 

@@ -3,7 +3,6 @@
 from uuid import UUID
 
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.utils import timezone
 
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, Team, User
@@ -17,7 +16,7 @@ from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_checkpoint, make_group, make_run
 from tests.dashboard.supervision.machines import make_worker
 
 OPENING = Opening(key=UUID(int=1), name="known", tool="TRL")
@@ -31,14 +30,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
     job, _ = start_job(
         upload=upload, mapping=Mapping(prompt="prompt"), name="Rows", user=user
     )
-    checkpoint = run.checkpoints.create(
-        name="step-000001-attempt-1",
-        step=1,
-        attempt=1,
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=timezone.now(),
-    )
+    checkpoint = make_checkpoint(run)
     model = team.published_models.create(
         name="First", run=run, run_name=run.name, step=1, sha256="ab" * 32, num_bytes=1
     )

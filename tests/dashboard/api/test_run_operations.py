@@ -7,14 +7,19 @@ import pytest
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
-from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.models import Run
 from dashboard.runs.queries import AttemptDirectory, run_directory
 from dashboard.supervision.lease import claim_run
 from dashboard.transfers.models import RunImport
 from tests.dashboard.analysis.probes.factories import make_version
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import BASE, Program
-from tests.dashboard.completions.factories import RULES, make_group, make_run
+from tests.dashboard.completions.factories import (
+    RULES,
+    make_checkpoint,
+    make_group,
+    make_run,
+)
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.supervision.logs import measured
 from tests.dashboard.supervision.machines import make_samples
@@ -95,15 +100,7 @@ def test_settings_are_taken_as_the_engine_reads_them(program, run):
 
 def test_a_run_is_extended_and_its_intervals_changed(program, run):
     last = f"step-{run.num_steps:06d}-attempt-1"
-    Checkpoint.objects.create(
-        run=run,
-        step=run.num_steps,
-        attempt=1,
-        name=last,
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=run.started_at,
-    )
+    make_checkpoint(run, run.num_steps, name=last)
     address = f"/runs/{run.pk}"
 
     short = program.post(f"{address}/extend", {"num_steps": 100})

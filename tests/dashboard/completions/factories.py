@@ -9,7 +9,7 @@ from dashboard.accounts.models import Team
 from dashboard.completions.models import Group, RuleNote
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
-from dashboard.runs.models import Run, Step
+from dashboard.runs.models import Checkpoint, Evaluation, Run, Step
 from tests.dashboard.completions.stored import store_completions
 from trainer.config import RunConfig
 
@@ -173,4 +173,25 @@ def make_steps(run: Run, curves: dict[str, list[float | None]]) -> None:
             values=list(row),
         )
         for i, row in enumerate(zip(*curves.values(), strict=True))
+    )
+
+
+def make_checkpoint(run: Run, step: int = 1, **fields: Any) -> Checkpoint:
+    attempt = fields.get("attempt", 1)
+    defaults = {
+        "name": f"step-{step:06d}-attempt-{attempt}",
+        "attempt": attempt,
+        "sha256": "ab" * 32,
+        "num_bytes": 1,
+        "saved_at": timezone.now(),
+    }
+    return run.checkpoints.create(step=step, **{**defaults, **fields})
+
+
+def make_evaluation(
+    run: Run, step: int, metrics: dict[str, Any], name: str = "heldout", **fields: Any
+) -> Evaluation:
+    defaults = {"attempt": 1, "seq": 1_000 + step, "time": START}
+    return Evaluation.objects.create(
+        run=run, step=step, name=name, metrics=metrics, **{**defaults, **fields}
     )

@@ -12,8 +12,7 @@ from dashboard.completions.signals.pass_at_k import (
     read_passes,
 )
 from dashboard.completions.signals.records import PASSES
-from dashboard.runs.models import Evaluation
-from tests.dashboard.completions.factories import START
+from tests.dashboard.completions.factories import make_evaluation
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import (
     make_composition,
@@ -133,14 +132,13 @@ def test_evaluations_are_included(run):
         "eval/held/mean": 0.4,
     }
     for step, attempt, superseded_by in [(10, 2, None), (10, 1, 2)]:
-        Evaluation.objects.create(
-            run=run,
-            step=step,
+        make_evaluation(
+            run,
+            step,
+            metrics,
             name="held",
             attempt=attempt,
             seq=attempt,
-            time=START,
-            metrics=metrics,
             superseded_by=superseded_by,
         )
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dashboard.local import install
+from tests.environment import run_here
 from trainer.config.reading import _VERSIONS
 
 REMEDIES = {
@@ -237,9 +238,7 @@ def test_the_command_is_this_checkouts_wherever_it_is_called(tmp_path, monkeypat
 
     install.install_command()
     command = tmp_path / "an env" / "bin" / "cohort"
-    process = subprocess.run(
-        [command, "runs", "--help"], cwd=elsewhere, capture_output=True, text=True
-    )
+    process = run_here(command, "runs", "--help", cwd=elsewhere)
 
     assert (process.returncode, process.stderr) == (0, "")
     assert "usage: cohort runs" in process.stdout
@@ -253,9 +252,7 @@ def test_the_client_is_importable_in_the_environment(tmp_path, monkeypatch):
     install.install_client()
     install.install_client()
     code = "from trainer.client import Client; print(Client.__name__)"
-    process = subprocess.run(
-        [install.PYTHON, "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    process = run_here(install.PYTHON, "-c", code, cwd=tmp_path)
 
     assert (process.returncode, process.stdout, process.stderr) == (0, "Client\n", "")
 

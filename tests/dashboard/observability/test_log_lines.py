@@ -1,11 +1,9 @@
 import io
 import json
 import logging
-import subprocess
 import sys
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -25,8 +23,8 @@ from dashboard.observability.logging import (
 from dashboard.project.environment import read_environment
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_run
+from tests.environment import run_here
 
-ROOT = Path(__file__).parents[3]
 KEY = "cohort_" + "k" * 43
 
 
@@ -208,12 +206,8 @@ def test_a_line_names_its_process(argv, name):
 def test_a_fatal_exception_is_one_object(app_environment):
     code = "import django; django.setup(); raise RuntimeError('it ended')"
 
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env=app_environment | {"COHORT_LOG_FORMAT": "json"},
-        capture_output=True,
-        text=True,
+    ended = run_here(
+        sys.executable, "-c", code, env=app_environment | {"COHORT_LOG_FORMAT": "json"}
     )
 
     assert ended.returncode == 1

@@ -2,12 +2,10 @@
 
 import gzip
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from dashboard.observability.tracing import scrub
+from tests.environment import run_here
 
-ROOT = Path(__file__).parents[3]
 SECRET = "what-she-asked-the-model"
 PROCESS = """
 import django; django.setup()
@@ -98,9 +96,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def run(env: dict[str, str], code: str = PROCESS) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
-    )
+    ended = run_here(sys.executable, "-c", code, env=env)
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
 

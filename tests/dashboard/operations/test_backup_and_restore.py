@@ -26,9 +26,9 @@ from dashboard.operations.backups import DUMP, MANIFEST, Manifest
 from dashboard.operations.management.commands import restore
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
+from tests.environment import run_here
 from tests.fixtures_app import test_database_url
 
-ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -78,14 +78,7 @@ def another_server(tmp_path, request) -> Iterator[Callable[..., str]]:
         env["DATABASE_URL"] = ours.replace(f"/{name}", "/another_server")
 
     def manage(*arguments: str | Path, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *map(str, arguments)],
-            cwd=ROOT,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_here(sys.executable, "manage.py", *map(str, arguments), env=env)
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 

@@ -23,7 +23,7 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.transfers.import_files import begin_file
 from dashboard.transfers.models import RunImport
-from tests.dashboard.completions.factories import make_run
+from tests.dashboard.completions.factories import make_checkpoint, make_run
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
 
@@ -113,10 +113,7 @@ def test_without_a_quota_nothing_is_refused(team, alice):
 def test_a_run_more_than_the_team_may_have_is_refused(team, alice):
     Quota.objects.create(team=team, max_runs=1)
     done = make_run(team, "done", state="finished", last_step=200)
-    done.checkpoints.create(
-        name="step-000200-attempt-1", step=200, attempt=1, sha256="ab" * 32,
-        num_bytes=1, saved_at=timezone.now(),
-    )  # fmt: skip
+    make_checkpoint(done, 200)
     make_run(team, "at-work", state="queued", finished_at=None)
 
     with pytest.raises(UserError) as raised:

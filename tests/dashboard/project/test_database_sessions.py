@@ -1,11 +1,10 @@
 """What a statement, a lock and an idle transaction may take, as PostgreSQL has it."""
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.faults.tiny import ROOT
+from tests.environment import run_here
 
 SHOWN = """
 import {module}
@@ -22,13 +21,11 @@ with connection.cursor() as cursor:
 )
 @pytest.mark.django_db(transaction=True)
 def test_sessions_of_a_process_are_bounded(module, statement, app_environment):
-    shown = subprocess.run(
-        [sys.executable, "-c", SHOWN.format(module=module)],
+    shown = run_here(
+        *(sys.executable, "-c"),
+        SHOWN.format(module=module),
         env=app_environment,
-        cwd=ROOT,
         check=True,
-        capture_output=True,
-        text=True,
     )
 
     assert shown.stdout.split() == [statement, "3s", "1min"]

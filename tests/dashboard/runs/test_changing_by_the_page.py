@@ -1,7 +1,6 @@
 """The pages on which a run is extended, changed and cancelled, and its lineage."""
 
 import pytest
-from django.db.models.functions import Now
 from django.http import QueryDict
 from django.utils.http import urlencode
 
@@ -9,20 +8,12 @@ from dashboard.accounts.models import AuditEntry
 from dashboard.project.errors import UserError
 from dashboard.runs.changes import next_step, propose_steps, read_intervals, read_steps
 from dashboard.runs.models import Checkpoint, Run, RunState, SettingChange
-from tests.dashboard.completions.factories import make_run
+from tests.dashboard.completions.factories import make_checkpoint, make_run
 from tests.dashboard.runs.stories import Story, queue_run
 
 
 def save_at(run: Run, step: int) -> None:
-    Checkpoint.objects.create(
-        run=run,
-        step=step,
-        attempt=1,
-        name=f"step-{step:06d}-attempt-1",
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=Now(),
-    )
+    make_checkpoint(run, step)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.db.models.functions import Now
 from django.test import Client
 
 from dashboard.accounts.templatetags.numbers import duration, si
@@ -14,6 +13,7 @@ from dashboard.runs.launch.launching import FIXED
 from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.estimates import Pace
+from tests.dashboard.completions.factories import make_checkpoint
 from tests.dashboard.runs.launching import (
     make_config,
     make_dataset,
@@ -43,14 +43,12 @@ def parent(team, alice, settings, tmp_path) -> Run:
         state=RunState.FINISHED,
     )
     path = save(run_directory(run.id), 40)
-    Checkpoint.objects.create(
-        run=run,
-        step=40,
-        attempt=1,
+    make_checkpoint(
+        run,
+        40,
         name=NAME,
         sha256=hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest(),
         num_bytes=9,
-        saved_at=Now(),
     )
     return run
 

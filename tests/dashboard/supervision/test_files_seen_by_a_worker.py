@@ -3,13 +3,14 @@ from unittest.mock import Mock
 import pytest
 from django.db import InterfaceError
 
-from dashboard.runs.models import Checkpoint, Run
+from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.order import read_queue
 from dashboard.supervision import tasks
 from dashboard.supervision.models import Worker
 from dashboard.supervision.worker_hosts import note_unseen, sees_files
 from dashboard.supervision.workers import register
+from tests.dashboard.completions.factories import make_checkpoint
 
 NAME = "step-000002-attempt-1"
 
@@ -17,15 +18,7 @@ NAME = "step-000002-attempt-1"
 @pytest.fixture
 def saved_run(run) -> Run:
     Run.objects.filter(id=run.id).update(attempt=1)
-    Checkpoint.objects.create(
-        run=run,
-        step=2,
-        attempt=1,
-        name=NAME,
-        sha256="0" * 64,
-        num_bytes=1,
-        saved_at=run.created_at,
-    )
+    make_checkpoint(run, 2, name=NAME)
     run.refresh_from_db()
     return run
 

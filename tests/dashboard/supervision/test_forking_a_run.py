@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
-from django.db.models.functions import Now
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.checkpoints.files import CheckpointStore
@@ -18,6 +17,7 @@ from dashboard.runs.queries import RunDirectory, run_directory
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.supervisor import supervise
 from dashboard.supervision.worker_hosts import sees_files
+from tests.dashboard.completions.factories import make_checkpoint
 from tests.dashboard.supervision.checkpoints import save
 from tests.dashboard.supervision.factories import Launcher
 from tests.dashboard.supervision.test_supervising_a_run import FAST, never, scripted
@@ -28,14 +28,13 @@ def keep(run: Run, step: int, *, attempt: int = 1) -> Checkpoint:
     """A checkpoint on disk and in the database."""
     path = save(run_directory(run.id), step, attempt=attempt)
     manifest = (path / "manifest.json").read_bytes()
-    return Checkpoint.objects.create(
-        run=run,
-        step=step,
+    return make_checkpoint(
+        run,
+        step,
         attempt=attempt,
         name=path.name,
         sha256=hashlib.sha256(manifest).hexdigest(),
         num_bytes=9,
-        saved_at=Now(),
     )
 
 

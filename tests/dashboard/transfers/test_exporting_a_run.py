@@ -19,6 +19,7 @@ from dashboard.transfers.export_runs import send_file
 from dashboard.transfers.export_tables import Span
 from tests.dashboard.completions.factories import (
     START,
+    make_evaluation,
     make_group,
     make_run,
     make_steps,
@@ -36,14 +37,13 @@ def run(shared_team) -> Run:
         run=run, step=6, attempt=1, seq=6, time=START, values=[9.0], superseded_by=2
     )
     for step, score in ((0, 0.25), (3, 0.75)):
-        Evaluation.objects.create(
-            run=run,
-            step=step,
+        make_evaluation(
+            run,
+            step,
+            {"eval/held/pass@4": score, "eval/held/mean": None},
             name="held",
-            attempt=1,
             seq=100 + step,
             time=START + timedelta(seconds=step),
-            metrics={"eval/held/pass@4": score, "eval/held/mean": None},
         )
     return run
 
@@ -170,10 +170,7 @@ def test_huge_numbers_are_floats_in_every_file(alice_client, run):
     huge = [1e16, 1e39, 1.7e308]
     Evaluation.objects.filter(run=run).delete()
     for step, value in enumerate(huge, start=1):
-        Evaluation.objects.create(
-            run=run, step=step, name="held", attempt=1, seq=200 + step, time=START,
-            metrics={"eval/held/mean": value},
-        )  # fmt: skip
+        make_evaluation(run, step, {"eval/held/mean": value}, name="held")
 
     table = pq.read_table(io.BytesIO(take(alice_client, run, "metrics.parquet")))
     archive = zipfile.ZipFile(io.BytesIO(take(alice_client, run, "tensorboard.zip")))

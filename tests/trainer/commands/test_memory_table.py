@@ -1,12 +1,11 @@
 """The table of what a run needs, and the command that prints it."""
 
 import importlib
-import subprocess
 import sys
 
+from tests.environment import run_here
 from tests.trainer.llama_sizes import config_of
 from tests.trainer.tiny import (
-    ROOT,
     config_tree,
     run_trainer,
     write_config,
@@ -92,8 +91,6 @@ def test_it_loads_no_torch():
         "assert not {'torch', 'transformers'} & set(sys.modules), 'torch was loaded'"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
-    )
+    done = run_here(sys.executable, "-c", script)
 
     assert done.returncode == 0, done.stderr

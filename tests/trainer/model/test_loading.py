@@ -1,10 +1,10 @@
 import gc
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.environment import run_here
 from trainer.host import load_module
 
 LOOKS = "import gc\nLOOKED = gc.isenabled()\n"
@@ -51,12 +51,8 @@ def test_a_trainer_sets_aside_what_it_loads():
         "import trainer.host as l; l.load_module('trainer.parallel.launch'); import gc"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", f"{message}; print(gc.get_freeze_count())"],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_here(
+        sys.executable, "-c", f"{message}; print(gc.get_freeze_count())", check=True
     )
 
     assert int(done.stdout) > 10_000

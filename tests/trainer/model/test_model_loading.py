@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from transformers import (
     Qwen3VLConfig,
 )
 
-from tests.environment import child_environment
+from tests.environment import child_environment, run_here
 from tests.trainer.rollout.test_decoder import SIZES
 from tests.trainer.tiny import config_tree
 from trainer import hub
@@ -219,12 +218,6 @@ def test_gpu_memory_grows_in_segments_unless_the_user_chose(own, expected):
     unset = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
     kept = {k: v for k, v in child_environment().items() if k not in unset}
 
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=kept | own,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_here(sys.executable, "-c", code, env=kept | own, check=True)
 
     assert done.stdout.strip() == expected

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from tests.trainer import faults
-from tests.trainer.several import run_several
+from tests.trainer.several import run_two
 from tests.trainer.tiny import config_tree, only, read_events, write_config
 
 
@@ -23,12 +23,7 @@ def test_the_work_of_a_slow_rank_stands_out_though_all_steps_take_as_long(
     )
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.sampling_is_slow,
-    )
+    codes, output = run_two(config, before=faults.sampling_is_slow)
 
     assert codes == [0, 0], output
     events = read_events(tmp_path / "two" / "events.jsonl")

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from tests.trainer import faults
 from tests.trainer.parallel.test_distributed import alone, assert_same_story, tree_of
-from tests.trainer.several import run_several
+from tests.trainer.several import run_several, run_two
 from tests.trainer.tiny import only, read_events, write_config
 
 pytestmark = pytest.mark.slow
@@ -29,12 +29,7 @@ def test_all_do_the_step_again_with_less_at_once(
     )
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=fault,
-    )
+    codes, output = run_two(config, before=fault)
 
     assert codes == [0, 0], output
     assert_same_story(tmp_path / "two", alone(config, "one"))
@@ -49,12 +44,7 @@ def test_all_choose_by_the_process_with_the_least_memory(
     optim = {"num_steps": 2, "micro_batch_tokens": "auto"}
     config = write_config(tmp_path, tree_of(model_folder, rows_path, optim=optim))
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.memory_runs_out_measuring,
-    )
+    codes, output = run_two(config, before=faults.memory_runs_out_measuring)
 
     assert codes == [0, 0], output
     assert_same_story(tmp_path / "two", alone(config, "one"))
@@ -70,12 +60,7 @@ def test_the_log_reports_another_process_that_samples_less_at_once(
 ):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.memory_runs_out_sampling,
-    )
+    codes, output = run_two(config, before=faults.memory_runs_out_sampling)
 
     assert codes == [0, 0], output
     events = read_events(tmp_path / "two" / "events.jsonl")
@@ -87,12 +72,7 @@ def test_the_log_reports_another_process_that_samples_less_at_once(
 def test_processes_with_different_rows_do_not_train(model_folder, rows_path, tmp_path):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.it_has_other_rows,
-    )
+    codes, output = run_two(config, before=faults.it_has_other_rows)
 
     assert codes == [1, 1], output
     (failed,) = read_events(tmp_path / "two" / "events.jsonl")
@@ -104,12 +84,7 @@ def test_the_log_names_the_process_that_had_no_memory_at_all(
 ):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.there_is_no_memory,
-    )
+    codes, output = run_two(config, before=faults.there_is_no_memory)
 
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
@@ -129,12 +104,8 @@ def test_the_log_names_the_process_whose_sampling_ahead_failed(
     )
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.sampling_ahead_fails,
-        patience_seconds=90,
+    codes, output = run_two(
+        config, before=faults.sampling_ahead_fails, patience_seconds=90
     )
 
     assert codes == [1, 1], output
@@ -149,13 +120,7 @@ def test_a_process_that_is_stuck_is_not_waited_for_longer_than_asked(
     tree = tree_of(model_folder, rows_path, distributed={"timeout_seconds": 10})
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.it_is_stuck,
-        patience_seconds=90,
-    )
+    codes, output = run_two(config, before=faults.it_is_stuck, patience_seconds=90)
 
     assert codes == [1, 1], output
     failed = read_events(tmp_path / "two" / "events.jsonl")[-1]
@@ -168,12 +133,8 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
 ):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.it_fails_while_the_first_is_stuck,
-        patience_seconds=60,
+    codes, output = run_two(
+        config, before=faults.it_fails_while_the_first_is_stuck, patience_seconds=60
     )
 
     assert codes == [1, 1], output
@@ -187,12 +148,7 @@ def test_a_process_that_is_stuck_ends_with_one_that_failed_and_names_it(
 def test_the_others_receive_why_the_first_one_failed(model_folder, rows_path, tmp_path):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.the_first_one_fails,
-    )
+    codes, output = run_two(config, before=faults.the_first_one_fails)
 
     assert codes == [1, 1], output
     assert "Process 0 of 2 failed" in output
@@ -210,12 +166,7 @@ def test_a_loss_without_a_number_in_one_is_skipped_and_undone_in_all(
     )
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.losses_become_infinite,
-    )
+    codes, output = run_two(config, before=faults.losses_become_infinite)
 
     assert codes == [0, 0], output
     events = read_events(tmp_path / "two" / "events.jsonl")

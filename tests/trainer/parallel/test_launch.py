@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import child_environment
+from tests.environment import child_environment, run_here
 from tests.trainer.parallel.test_distributed import alone, assert_same_story, tree_of
 from tests.trainer.tiny import (
-    ROOT,
     read_events,
     run_trainer,
     start_trainer,
@@ -141,13 +140,15 @@ def test_a_run_started_by_torchrun_is_that_of_one_process(
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
-    done = subprocess.run(
-        [*command, "-m", "trainer", "run", str(config), "--out", str(tmp_path / "two")],
-        cwd=ROOT,
+    done = run_here(
+        *command,
+        "-m",
+        "trainer",
+        "run",
+        str(config),
+        "--out",
+        str(tmp_path / "two"),
         env=child_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
     assert done.returncode == 0, done.stderr

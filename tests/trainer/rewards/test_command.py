@@ -1,14 +1,12 @@
 import json
-import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from tests.environment import run_here
 from tests.trainer.tiny import run_trainer
 
-ROOT = Path(__file__).parents[3]
 RIGHT = {
     "prompt": [{"role": "user", "content": "?"}],
     "completion": " so</think>\n<answer>3**(2)*1</answer>",
@@ -40,15 +38,9 @@ def test_the_command_runs_in_a_process_of_its_own(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(RIGHT))
 
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "trainer", "score"),
-            *("--preset", "grpo-zero", "--rows", str(path)),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
+    done = run_here(
+        *(sys.executable, "-m", "trainer", "score"),
+        *("--preset", "grpo-zero", "--rows", str(path)),
     )
 
     assert json.loads(done.stdout)["total"] == 0.1

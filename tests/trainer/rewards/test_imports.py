@@ -1,12 +1,11 @@
 """The web half scores and reads configurations without an engine."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.environment import run_here
+
 HEAVY = {
     "torch", "transformers", "django", "numpy", "sympy", "math_verify",
     "reasoning_gym", "psycopg", "redis",
@@ -32,13 +31,7 @@ for kind, rule in RULES.items():
 
 def loaded_by(code: str) -> set[str]:
     """The packages that a process which runs this has loaded."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {code}\n{NAMES}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
+    done = run_here(sys.executable, "-c", f"import sys; {code}\n{NAMES}", check=True)
     return set(done.stdout.split())
 
 

@@ -25,7 +25,7 @@ from tests.trainer.rollout_servers import (
     engine_of,
     total_of,
 )
-from tests.trainer.several import run_several
+from tests.trainer.several import run_two
 from tests.trainer.tiny import only, read_events, write_config
 from tests.trainer.vllm_models import requests_of
 from tests.trainer.waiting import wait_until
@@ -188,12 +188,8 @@ def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
 def test_a_process_that_would_sample_itself_is_not_waited_for(tree, tmp_path):
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2,
-        *("run", config, "--out", tmp_path / "two"),
-        output=tmp_path / "log",
-        before=faults.it_has_another_engine,
-        patience_seconds=60,
+    codes, output = run_two(
+        config, before=faults.it_has_another_engine, patience_seconds=60
     )
 
     assert codes == [1, 1], output
@@ -206,9 +202,7 @@ def test_a_refusal_by_the_server_ends_all_processes(tree, tmp_path):
     (tmp_path / "token").write_text("f" * 16)
     config = write_config(tmp_path, tree)
 
-    codes, output = run_several(
-        2, "run", config, "--out", tmp_path / "two", output=tmp_path / "log"
-    )
+    codes, output = run_two(config)
 
     assert codes == [1, 1], output
     (failed,) = read_events(tmp_path / "two" / "events.jsonl")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import child_environment
+from tests.environment import child_environment, run_here
 from tests.trainer.rollout.test_one_step_off import tree_of
 from tests.trainer.tiny import ROOT, read_events, write_config
 
@@ -42,14 +42,15 @@ def test_a_failed_run_does_not_wait_for_what_it_samples(
 ):
     config = write_config(tmp_path, tree_of(model_folder, rows_path))
 
-    done = subprocess.run(
-        [sys.executable, "-c", STUCK, "run", config, "--out", tmp_path / "out"],
-        cwd=ROOT,
+    done = run_here(
+        *(sys.executable, "-c"),
+        STUCK,
+        "run",
+        config,
+        "--out",
+        tmp_path / "out",
         env=child_environment(),
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
     assert done.returncode == 1, done.stderr

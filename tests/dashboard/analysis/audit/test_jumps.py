@@ -11,11 +11,12 @@ import pytest
 from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import explain, find_jump, locate_jump
 from dashboard.runs.charts.series import Curve, Series
-from dashboard.runs.models import Evaluation, Run, RunAttempt, SettingChange, Step
+from dashboard.runs.models import Run, RunAttempt, SettingChange, Step
 from tests.dashboard.completions.factories import (
     RULES,
     START,
     make_config,
+    make_evaluation,
     make_group,
     make_run,
     make_steps,
@@ -244,14 +245,8 @@ def test_the_evaluations_on_both_sides_are_compared(team):
     run = make_jumping(team)
     for step, mean in ((20, 0.2), (40, 0.3), (60, 0.9), (80, 1.0)):
         for name, off in (("other", 5.0), ("heldout", 0.0)):
-            Evaluation.objects.create(
-                run=run,
-                step=step,
-                name=name,
-                attempt=1,
-                seq=step,
-                time=START,
-                metrics={f"eval/{name}/mean": mean + off},
+            make_evaluation(
+                run, step, {f"eval/{name}/mean": mean + off}, name=name, seq=step
             )
 
     found = explain(run, JUMP)

@@ -12,8 +12,12 @@ from dashboard.analysis.audit.completions import Feature
 from dashboard.analysis.audit.findings import audit
 from dashboard.analysis.audit.verdict import Verdict, Witness, changes_of, judge
 from dashboard.runs.charts.series import Series
-from dashboard.runs.models import Evaluation, Run
-from tests.dashboard.completions.factories import START, make_run, make_steps
+from dashboard.runs.models import Run
+from tests.dashboard.completions.factories import (
+    make_evaluation,
+    make_run,
+    make_steps,
+)
 
 NUM = 40
 RISING = np.linspace(0.2, 0.7, NUM)
@@ -157,14 +161,11 @@ def test_a_held_out_set_shows_overfitting_and_clears_nothing(team, scores, why):
     make_steps(run, {"reward/mean": list(HEALTHY)})
     for step, mean in zip((0, NUM), scores, strict=True):
         ends = {"": mean, "/low": mean - 0.05, "/high": mean + 0.05}
-        Evaluation.objects.create(
-            run=run,
-            step=step,
-            name="heldout",
-            attempt=1,
+        make_evaluation(
+            run,
+            step,
+            {f"eval/heldout/mean{end}": v for end, v in ends.items()},
             seq=step,
-            time=START,
-            metrics={f"eval/heldout/mean{end}": v for end, v in ends.items()},
         )
 
     found = audit(run).verdict

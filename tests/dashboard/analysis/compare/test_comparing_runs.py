@@ -2,7 +2,6 @@
 
 import json
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,9 +11,10 @@ from django.utils.http import urlencode
 
 from dashboard.accounts.models import Team
 from dashboard.runs.charts.downsampling import make_summaries
-from dashboard.runs.models import Evaluation, Run, Sweep
+from dashboard.runs.models import Run, Sweep
 from tests.dashboard.completions.factories import (
     make_config,
+    make_evaluation,
     make_group,
     make_run,
     make_steps,
@@ -47,17 +47,8 @@ def lines(html: str) -> dict[str, dict[str, Any]]:
     return {t["name"]: t for t in figure(html)["data"] if "meta" in t}
 
 
-def make_evaluation(run: Run, step: int, mean: float, **fields: Any) -> None:
-    Evaluation.objects.create(
-        run=run,
-        step=step,
-        name="heldout",
-        attempt=1,
-        seq=1000 + step,
-        time=datetime(2026, 3, 1, tzinfo=UTC),
-        metrics={"eval/heldout/mean": mean},
-        **fields,
-    )
+def evaluate(run: Run, step: int, mean: float, **fields: Any) -> None:
+    make_evaluation(run, step, {"eval/heldout/mean": mean}, **fields)
     make_summaries(run.pk)
 
 
@@ -143,9 +134,9 @@ def test_completions_sampled_follow_from_the_configuration(alice_client, team):
 
 
 def test_held_out_scores_are_drawn_and_superseded_ones_are_not(alice_client, first):
-    make_evaluation(first, 0, 0.1)
-    make_evaluation(first, 20, 0.4, superseded_by=2)
-    make_evaluation(first, 20, 0.3)
+    evaluate(first, 0, 0.1)
+    evaluate(first, 20, 0.4, superseded_by=2)
+    evaluate(first, 20, 0.3)
 
     query = f"?runs={first.pk}&metric=eval/heldout/mean&smooth=0"
     html = get(alice_client, query)
@@ -168,9 +159,9 @@ def test_smoothing_leaves_the_measured_line_behind_the_smoothed_one(
 
 
 def test_deltas_are_to_the_first_run(alice_client, first, second):
-    make_evaluation(first, 20, 0.4)
-    make_evaluation(second, 10, 0.9)
-    make_evaluation(second, 20, 0.5)
+    evaluate(first, 20, 0.4)
+    evaluate(second, 10, 0.9)
+    evaluate(second, 20, 0.5)
 
     html = get(alice_client, f"?runs={first.pk},{second.pk}")
 

@@ -1,7 +1,6 @@
 """What a comparison concludes: which run is best, by how much, how surely."""
 
 import math
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,12 @@ from scipy import stats
 
 from dashboard.analysis.compare.seeds import arrange
 from dashboard.analysis.compare.verdicts import Conclusion, conclude
-from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Run
 from tests.dashboard.analysis.compare.seeds import make_seeds
 from tests.dashboard.completions.factories import (
     RULES,
     make_config,
+    make_evaluation,
     make_recipe,
     make_run,
     make_steps,
@@ -24,14 +24,10 @@ MEAN = "eval/heldout/mean"
 
 
 def evaluate(run: Run, step: int, mean: float, margin: float = 0.03) -> None:
-    Evaluation.objects.create(
-        run=run,
-        step=step,
-        name="heldout",
-        attempt=1,
-        seq=1000 + step,
-        time=datetime(2026, 3, 1, tzinfo=UTC),
-        metrics={
+    make_evaluation(
+        run,
+        step,
+        {
             MEAN: mean,
             f"{MEAN}/low": mean - margin,
             f"{MEAN}/high": mean + margin,

@@ -16,8 +16,13 @@ from dashboard.analysis.compare.series import (
 )
 from dashboard.runs.charts.downsampling import build_rollups
 from dashboard.runs.charts.series import read_steps
-from dashboard.runs.models import Evaluation, Run, Step
-from tests.dashboard.completions.factories import START, make_run, make_steps
+from dashboard.runs.models import Run, Step
+from tests.dashboard.completions.factories import (
+    START,
+    make_evaluation,
+    make_run,
+    make_steps,
+)
 
 
 @pytest.fixture
@@ -92,14 +97,12 @@ def test_chosen_steps_of_several_runs_stay_with_their_run(team, run):
 @pytest.mark.django_db
 def test_held_out_scores_lie_between_the_steps_around_them(run):
     for step in (0, 2):
-        Evaluation.objects.create(
-            run=run,
-            step=step,
-            name="heldout",
-            attempt=1,
+        make_evaluation(
+            run,
+            step,
+            {"eval/heldout/mean": 0.25},
             seq=200 + step,
             time=START + timedelta(hours=1),
-            metrics={"eval/heldout/mean": 0.25},
         )
     # Of steps 2 and 3 nothing is known but their neighbours.
     Step.objects.filter(run=run, step__in=(2, 3)).delete()

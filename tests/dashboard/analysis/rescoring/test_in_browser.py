@@ -1,7 +1,6 @@
 """From a run's menu to a rescoring's result, in a real browser."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from tests.dashboard.analysis.rescoring.factories import (
 )
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-Make = Callable[[Team], str]
 
 
 @pytest.fixture

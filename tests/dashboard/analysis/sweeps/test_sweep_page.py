@@ -1,7 +1,6 @@
 """The page of a sweep: axes, stretches that are kept, weights and the table."""
 
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,10 +18,11 @@ from dashboard.analysis.sweeps.axes import (
 )
 from dashboard.analysis.sweeps.importance import read_outcomes
 from dashboard.runs.charts.downsampling import make_summaries
-from dashboard.runs.models import Evaluation, Run, Sweep
+from dashboard.runs.models import Run, Sweep
 from tests.dashboard.completions.factories import (
     make_config,
     make_dataset,
+    make_evaluation,
     make_recipe,
     make_run,
     make_steps,
@@ -143,15 +143,7 @@ def test_a_step_that_a_resume_went_back_before_does_not_count(team):
 def test_an_evaluation_is_an_outcome_too(team):
     run = make_run(team, last_step=20)
     for step, mean in [(5, 0.9), (10, 0.1), (20, 0.5), (25, None)]:
-        Evaluation.objects.create(
-            run=run,
-            step=step,
-            name="held",
-            attempt=1,
-            seq=step,
-            time=datetime(2026, 3, 1, tzinfo=UTC),
-            metrics={"eval/held/mean": mean},
-        )
+        make_evaluation(run, step, {"eval/held/mean": mean}, name="held", seq=step)
     make_summaries(run.pk)
     run.summary = {"last": {"eval/held/mean": 0.5}}
     expected = {"last": 0.5, "tail": 0.5, "highest": 0.9, "lowest": 0.1}

@@ -1,6 +1,5 @@
 """A Parquet file may name a long text once and repeat it a million times."""
 
-import subprocess
 import sys
 from itertools import chain
 from pathlib import Path
@@ -14,6 +13,7 @@ from dashboard.datasets.parsing import parquet
 from dashboard.datasets.parsing.detection import read_records
 from dashboard.datasets.parsing.records import Parsed, Record, Refusal
 from dashboard.datasets.parsing.streams import Source
+from tests.environment import run_here
 
 pytestmark = pytest.mark.usefixtures("parquet_in_process")
 MIB = 2**20
@@ -131,12 +131,7 @@ def test_large_dictionaries_are_refused_unread(tmp_path, monkeypatch):
 def test_reading_takes_little_memory(tmp_path, column):
     path = write(tmp_path, column, store_schema=False)
 
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_here(sys.executable, "-c", READ, str(path))
 
     assert "100 times" in done.stdout, done.stderr
     assert int(done.stdout.split()[0]) < 1.2 * 2**20  # KiB

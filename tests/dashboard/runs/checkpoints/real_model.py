@@ -1,10 +1,10 @@
 """A small real model, and what anyone's program makes of its folder."""
 
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.faults.tiny import ROOT, save_model
+from tests.environment import run_here
+from tests.faults.tiny import save_model
 
 
 def model_files(folder: Path) -> dict[str, bytes]:
@@ -24,11 +24,5 @@ def generate(folder: Path, text: str) -> str:
         "out = model.generate(ids, max_new_tokens=4, do_sample=False)\n"
         "print(tokenizer.decode(out[0]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder), text],
-        check=True,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    done = run_here(sys.executable, "-c", program, str(folder), text, check=True)
     return done.stdout.strip()

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Membership, Role
 from dashboard.runs.models import Run, RunStar
+from tests.dashboard.completions.factories import make_checkpoint
 from tests.dashboard.runs.table.rows import make_runs
 
 
@@ -118,15 +119,7 @@ def test_a_locked_run_does_not_change(alice_client, runs, alice):
 def test_a_lock_protects_checkpoints(alice_client, runs, alice):
     amber = runs["amber"]
     Run.objects.filter(pk=amber.pk).update(locked_at=timezone.now(), locked_by=alice)
-    amber.checkpoints.create(
-        name="step-000001-attempt-1",
-        step=1,
-        attempt=1,
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=timezone.now(),
-        pinned_at=timezone.now(),
-    )
+    make_checkpoint(amber, pinned_at=timezone.now())
     for action in ("delete", "unpin"):
         address = f"/alpha/runs/{amber.pk}/checkpoints/step-000001-attempt-1/{action}"
 
@@ -168,14 +161,7 @@ def test_archived_runs_leave_the_list_until_unarchived(alice_client, runs):
 def test_extending_an_archived_run_unarchives_it(alice_client, runs):
     amber = runs["amber"]
     do(alice_client, "archive", [amber])
-    amber.checkpoints.create(
-        name="step-000100-attempt-1",
-        step=100,
-        attempt=1,
-        sha256="ab" * 32,
-        num_bytes=1,
-        saved_at=timezone.now(),
-    )
+    make_checkpoint(amber, 100)
 
     alice_client.post(f"/alpha/runs/{amber.pk}/change/", {"num_steps": "200"})
 
