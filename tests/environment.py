@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -31,3 +33,12 @@ def run_here(*command: object, **options: Any) -> subprocess.CompletedProcess[st
     """Run a command in this repository, and return its exit status and output."""
     defaults = {"cwd": ROOT, "capture_output": True, "text": True, "check": False}
     return subprocess.run([str(part) for part in command], **{**defaults, **options})
+
+
+def run_threads(threads: Iterable[Thread]) -> None:
+    """Start all of them, and wait until each has ended."""
+    threads = list(threads)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

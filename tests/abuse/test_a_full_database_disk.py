@@ -14,7 +14,6 @@ from dashboard.analysis.rescoring.models import RescoredStep
 from dashboard.datasets import limits
 from dashboard.datasets.models import DatasetRow
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunEvent
 from tests.abuse.test_hostile_trainers import STEP, written
@@ -23,6 +22,7 @@ from tests.dashboard.analysis.probes.test_probe_jobs import scripted
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.test_external_runs import open_one, send_events
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import change_kind, do, take
 
 MIB = 2**20
@@ -68,10 +68,7 @@ def test_events_of_an_external_trainer_are_refused_until_there_is_space(free, al
 
 def test_a_dataset_is_not_stored(free, team):
     def create() -> None:
-        create_dataset_version(
-            team=team, name="a", rows=[Row(prompt="a")], mapping={}, source={},
-            user=None,
-        )  # fmt: skip
+        store_dataset(team, [Row(prompt="a")], name="a")
 
     for left in (-1, 3 * limits.COPY_BYTES - 1):
         free[0] = limits.RESERVED_BYTES + left

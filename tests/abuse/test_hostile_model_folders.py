@@ -16,7 +16,6 @@ from dashboard.accounts.models import Team
 from dashboard.datasets import tokenizer_pool
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.datasets.tokenizer_pool import TokenizerProcess
 from dashboard.runs.launch.base_models import (
@@ -24,6 +23,7 @@ from dashboard.runs.launch.base_models import (
     read_characters,
     read_model_config,
 )
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.chat_model import save_chat_model
 from tests.dashboard.runs.stories import queue_run
 from trainer.sizes.model_sizes import weights_in
@@ -239,9 +239,7 @@ def test_no_process_blocks_on_a_pipe(model, tmp_path, monkeypatch):
 
 @pytest.fixture
 def version(team) -> DatasetVersion:
-    return create_dataset_version(
-        team=team, name="a", rows=[Row(prompt="a")], mapping={}, source={}, user=None
-    )
+    return store_dataset(team, [Row(prompt="a")], name="a")
 
 
 @pytest.mark.django_db

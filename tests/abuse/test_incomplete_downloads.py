@@ -8,7 +8,7 @@ from django.conf import settings
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.completions.factories import store_dataset
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NUM_ROWS = 200
@@ -18,9 +18,7 @@ NUM_ROWS = 200
 def address(team) -> str:
     """URL of a 4 MB file whose last row is missing."""
     rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(NUM_ROWS))
-    version: DatasetVersion = create_dataset_version(
-        team=team, name="large", rows=rows, mapping={}, source={}, user=None
-    )
+    version: DatasetVersion = store_dataset(team, rows, name="large")
     version.rows.filter(position=NUM_ROWS - 1).update(position=NUM_ROWS)
     return f"/{team.slug}/datasets/{version.dataset_id}/download"
 

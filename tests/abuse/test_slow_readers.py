@@ -8,16 +8,14 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.completions.factories import store_dataset
 
 NUM_READERS = 24  # more than the web process has connections to its database
 
 
 def test_stalled_downloads_do_not_block_pages(live_app, alice_client, team):
     rows = (Row(prompt=f"{i} " + "x" * 20_000, answer="1") for i in range(1_200))
-    version = create_dataset_version(
-        team=team, name="large", rows=rows, mapping={}, source={}, user=None
-    )
+    version = store_dataset(team, rows, name="large")
     at = urlsplit(live_app)
     cookie = alice_client.cookies[settings.SESSION_COOKIE_NAME].value
     head = (

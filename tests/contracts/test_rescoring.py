@@ -12,11 +12,11 @@ from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.results import is_same_advantage, read_columns
 from dashboard.analysis.rescoring.services import select_steps, start_rescoring
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
 from dashboard.supervision.event_log import LogTailer, read_events
 from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import claim_run
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import do, take
 from tests.dashboard.supervision.factories import Launcher
 from tests.trainer.tiny import (
@@ -93,12 +93,11 @@ def train(folder: Path, team: Team, alice: User, parts: dict[str, Any]) -> Run:
     done = run_trainer("run", write_config(folder, tree), "--out", out)
     assert done.returncode == 0, done.stderr
     launcher = Launcher(team, alice)
-    launcher.dataset_version = create_dataset_version(
-        team=team,
+    launcher.dataset_version = store_dataset(
+        team,
+        [Row(**json.loads(line)) for line in rows.read_text().splitlines()],
         name="sevens",
-        rows=[Row(**json.loads(line)) for line in rows.read_text().splitlines()],
         mapping={"prompt": "prompt", "answer": "answer", "columns": ["n"]},
-        source={},
         user=alice,
     )
     run = launcher(**tree)

@@ -5,6 +5,13 @@ import torch
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig
 
+AGGREGATIONS = (
+    "token_mean",
+    "sequence_mean_token_mean",
+    "sequence_mean_token_sum",
+    "constant",
+)
+
 
 def policy_loss(
     logprobs: torch.Tensor,

@@ -232,15 +232,6 @@ def test_oversized_bodies_are_rejected_before_parsing(program, monkeypatch):
     assert Run.objects.get().seq == 0
 
 
-def test_only_external_runs_accept_events(program, alice):
-    from tests.dashboard.supervision.factories import Launcher
-
-    team = alice.memberships.get().team
-    run = Launcher(team, alice)()
-
-    assert send_events(program, run.pk, b"").status_code == 404
-
-
 @pytest.mark.django_db(transaction=True)
 def test_the_clients_reporter_works(live_server, alice, tmp_path):
     from trainer.client.http import Server

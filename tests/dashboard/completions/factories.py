@@ -1,5 +1,6 @@
 """Runs with groups, made as ingest leaves them."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,6 +9,8 @@ from django.utils import timezone
 from dashboard.accounts.models import Team
 from dashboard.completions.models import Group, RuleNote
 from dashboard.datasets.models import Dataset, DatasetVersion
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.models import Checkpoint, Evaluation, Run, Step
 from tests.dashboard.completions.stored import store_completions
@@ -42,6 +45,15 @@ def make_dataset(team: Team, name: str = "sums") -> DatasetVersion:
         content_sha256=f"{dataset.pk:032x}{number:032x}",
         num_rows=100,
         mapping={"prompt": "prompt", "answer": "answer", "columns": []},
+    )
+
+
+def store_dataset(
+    team: Team, rows: Iterable[Row], name: str = "Sums", **fields: Any
+) -> DatasetVersion:
+    defaults = {"mapping": {}, "source": {}, "user": None}
+    return create_dataset_version(
+        team=team, name=name, rows=rows, **{**defaults, **fields}
     )
 
 

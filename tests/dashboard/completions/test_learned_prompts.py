@@ -10,9 +10,8 @@ from dashboard.completions.pass_rates import KINDS, NONE, sort, tally
 from dashboard.completions.prompt_visits import VISIT, Visits
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run, store_dataset
 from tests.dashboard.completions.prompts import (
     MAPPING,
     ROWS,
@@ -27,9 +26,7 @@ from trainer.rewards.scoring import Correctness
 
 @pytest.fixture(scope="module")
 def run(shared_team) -> Run:
-    version = create_dataset_version(
-        team=shared_team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
-    )
+    version = store_dataset(shared_team, ROWS, mapping=MAPPING)
     return make_run(shared_team, dataset_version=version)
 
 
@@ -242,13 +239,11 @@ def test_a_chat_is_shown_by_its_last_question(alice_client, team):
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "What is 1?"},
     ]
-    version = create_dataset_version(
-        team=team,
+    version = store_dataset(
+        team,
+        [Row(prompt=chat, answer=None, columns={})],
         name="Chats",
-        rows=[Row(prompt=chat, answer=None, columns={})],
         mapping={"prompt": "q", "answer": None, "columns": []},
-        source={},
-        user=None,
     )
     run = make_run(team, dataset_version=version)
     visit(run, 1, 0, 4)

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run, store_dataset
 from tests.dashboard.completions.prompts import MAPPING, ROWS, visit
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -23,9 +22,7 @@ CURVES = [
 
 @pytest.fixture
 def run(team) -> Run:
-    version = create_dataset_version(
-        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
-    )
+    version = store_dataset(team, ROWS, mapping=MAPPING)
     run = make_run(team, dataset_version=version, last_step=60)
     for place in range(6):
         for prompt, counts in enumerate(CURVES):

@@ -10,7 +10,6 @@ import pytest
 from dashboard.completions.pass_rates import KINDS, TALLY, count_prompts, select
 from dashboard.completions.prompt_visits import Span, read_visits
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import (
@@ -18,6 +17,7 @@ from tests.dashboard.completions.factories import (
     make_config,
     make_group,
     make_run,
+    store_dataset,
 )
 from tests.dashboard.completions.prompts import (
     MAPPING,
@@ -32,9 +32,7 @@ from tests.page_client import words
 
 @pytest.fixture
 def version(team) -> DatasetVersion:
-    return create_dataset_version(
-        team=team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
-    )
+    return store_dataset(team, ROWS, mapping=MAPPING)
 
 
 @pytest.fixture

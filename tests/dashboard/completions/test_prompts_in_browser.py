@@ -8,9 +8,8 @@ from playwright.sync_api import Locator, expect
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from tests.browser.accessibility import findings_in_each_view
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_run, store_dataset
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -22,13 +21,8 @@ ROWS = [
 
 @pytest.fixture
 def version(team) -> DatasetVersion:
-    return create_dataset_version(
-        team=team,
-        name="Sums",
-        rows=ROWS,
-        mapping={"prompt": "q", "answer": "a", "columns": ["level"]},
-        source={},
-        user=None,
+    return store_dataset(
+        team, ROWS, mapping={"prompt": "q", "answer": "a", "columns": ["level"]}
     )
 
 

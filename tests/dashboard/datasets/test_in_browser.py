@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.completions.factories import store_dataset
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -224,9 +224,7 @@ def test_a_long_search_continues_automatically(team, quiet_page):
     page = quiet_page
     # Long enough that half a second does not reach the end.
     rows = (Row(prompt="ab" * 20_000, answer=str(i)) for i in range(3_000))
-    version = create_dataset_version(
-        team=team, name="Long", rows=rows, mapping={}, source={}, user=None
-    )
+    version = store_dataset(team, rows, name="Long")
     page.goto(f"/alpha/datasets/{version.dataset_id}/?q=nowhere")
 
     expect(page.get_by_text("3,000 rows searched")).to_be_visible(timeout=30_000)
@@ -252,14 +250,7 @@ def test_a_row_opens_beside_the_table_and_has_an_address(team, quiet_page):
         Row(prompt=f"What is {i}? " + "word " * 500, answer=str(i), columns={"i": i})
         for i in range(45)
     ]
-    version = create_dataset_version(
-        team=team,
-        name="Long",
-        rows=rows,
-        mapping={"columns": ["i"]},
-        source={},
-        user=None,
-    )
+    version = store_dataset(team, rows, name="Long", mapping={"columns": ["i"]})
     page.goto(f"/alpha/datasets/{version.dataset_id}/?from=20")
     title = page.locator("#row-drawer-title")
     expect(title).to_have_count(0)
@@ -290,9 +281,7 @@ def test_a_row_opens_beside_the_table_and_has_an_address(team, quiet_page):
 def test_filters_are_chips_that_can_be_removed(team, quiet_page):
     page = quiet_page
     rows = [Row(prompt=f"What is {i}?", answer=str(i) if i else None) for i in range(9)]
-    version = create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    version = store_dataset(team, rows)
     page.goto(f"/alpha/datasets/{version.dataset_id}/")
     page.locator(".rows-filter summary").click()
     page.get_by_label("Answer", exact=True).select_option("no")

@@ -10,8 +10,8 @@ from playwright.sync_api import Locator, expect
 from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.chat_model import save_chat_model
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -29,9 +29,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture
 def version(team) -> DatasetVersion:
     rows = [Row(prompt=f"{i} plus 4 is?", answer=str(i + 4)) for i in range(8)]
-    return create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, rows)
 
 
 def test_prompt_settings_are_copied_to_a_run(page, version, model):

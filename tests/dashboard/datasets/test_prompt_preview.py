@@ -15,10 +15,9 @@ from dashboard.datasets import token_preview, tokenizer_pool
 from dashboard.datasets.imports import store_upload
 from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tokenizer_pool import Busy, TokenizerPool
 from dashboard.runs.models import Run
-from tests.dashboard.completions.factories import make_run
+from tests.dashboard.completions.factories import make_run, store_dataset
 from tests.dashboard.datasets.chat_model import save_chat_model
 
 
@@ -36,9 +35,7 @@ def version(team) -> DatasetVersion:
         Row(prompt=[{"role": "user", "content": "<b>4</b>"}], answer="8"),
         Row(prompt="x" * 3_000),
     ]
-    return create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, rows)
 
 
 @pytest.fixture(scope="module")

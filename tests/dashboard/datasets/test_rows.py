@@ -14,19 +14,12 @@ from dashboard.datasets.models import DatasetVersion, RowOrder
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_pages import RowPage
 from dashboard.datasets.row_search import make_order
-from dashboard.datasets.services import create_dataset_version
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import waiting
 
 
 def create(team: Team, rows: list[Row]) -> DatasetVersion:
-    return create_dataset_version(
-        team=team,
-        name="Shares",
-        rows=rows,
-        mapping={"columns": ["i", "of"]},
-        source={},
-        user=None,
-    )
+    return store_dataset(team, rows, name="Shares", mapping={"columns": ["i", "of"]})
 
 
 def shares(number: int) -> list[Row]:
@@ -326,13 +319,8 @@ def test_a_page_takes_the_same_queries_for_any_filter(
 
 def test_extra_columns_keep_the_order_of_the_file(team):
     rows = [Row(prompt="a", columns={"customer": 1, "number": 2, "b": 3, "a": 4})]
-    version = create_dataset_version(
-        team=team,
-        name="Orders",
-        rows=rows,
-        mapping={"columns": ["customer", "number"]},
-        source={},
-        user=None,
+    version = store_dataset(
+        team, rows, name="Orders", mapping={"columns": ["customer", "number"]}
     )
 
     row = version.rows.get()

@@ -14,11 +14,12 @@ from dashboard.datasets import row_storage, selections
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
-from dashboard.datasets.services import create_dataset_version, do_nothing
+from dashboard.datasets.services import do_nothing
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs.kinds import Context, JobReleased
 from dashboard.jobs.models import JobState
 from dashboard.project.errors import UserError
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import do, take
 from tests.page_client import words
 
@@ -38,9 +39,7 @@ MAPPING = {"prompt": "q", "answer": "a", "columns": ["level", "x"]}
 
 @pytest.fixture(scope="module")
 def version(shared_team) -> DatasetVersion:
-    return create_dataset_version(
-        team=shared_team, name="Sums", rows=ROWS, mapping=MAPPING, source={}, user=None
-    )
+    return store_dataset(shared_team, ROWS, mapping=MAPPING)
 
 
 @pytest.fixture
@@ -276,9 +275,7 @@ def test_a_selection_reports_its_progress(alice_client, version):
 @pytest.mark.usefixtures("left_to_a_worker")
 @pytest.mark.parametrize("deleted", ["parent", "target"])
 def test_a_deleted_source_or_target_fails_the_job(alice_client, version, team, deleted):
-    target = create_dataset_version(
-        team=team, name="T", rows=ROWS[:1], mapping=MAPPING, source={}, user=None
-    )
+    target = store_dataset(team, ROWS[:1], name="T", mapping=MAPPING)
     page = save(alice_client, version, target=str(target.dataset_id), name="").url
     trash_dataset((version if deleted == "parent" else target).dataset, None)
     if deleted == "parent":
@@ -303,13 +300,11 @@ def test_memory_does_not_grow_with_the_rows(team):
     text = "x" * 8_000
     peaks = []
     for num_rows in (250, 1_000):
-        version = create_dataset_version(
-            team=team,
+        version = store_dataset(
+            team,
+            (Row(prompt=f"{i} {text}") for i in range(num_rows)),
             name=f"{num_rows}",
-            rows=(Row(prompt=f"{i} {text}") for i in range(num_rows)),
             mapping=MAPPING,
-            source={},
-            user=None,
         )
         source = {"query": "q=x", "how": "", "kind": "view", "num_parent_rows": 1}
         job, _ = selections.start_selection(

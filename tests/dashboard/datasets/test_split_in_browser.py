@@ -5,8 +5,8 @@ from playwright.sync_api import expect
 
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from tests.browser.accessibility import findings_in_each_view
+from tests.dashboard.completions.factories import store_dataset
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -26,13 +26,8 @@ ROWS = [
 
 
 def test_a_dataset_is_split_checked_trashed_and_restored(team, page):
-    version = create_dataset_version(
-        team=team,
-        name="Sums",
-        rows=ROWS,
-        mapping={"prompt": "q", "answer": "a", "columns": ["level"]},
-        source={},
-        user=None,
+    version = store_dataset(
+        team, ROWS, mapping={"prompt": "q", "answer": "a", "columns": ["level"]}
     )
     page.goto(f"/alpha/datasets/{version.dataset_id}/")
     page.get_by_role("link", name="Versions", exact=True).click()

@@ -13,8 +13,8 @@ from dashboard.datasets.analysis.statistics import normalized, prompt_text
 from dashboard.datasets.models import Dataset, DatasetVersion, VersionSplit
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import write_rows
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import is_held_out, make_split, split_version
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import waiting
 from tests.page_client import words
 
@@ -32,9 +32,7 @@ SHARE = {"by": "share", "share": 20.0, "seed": 5}
 @pytest.fixture(scope="module")
 def version(shared_team) -> DatasetVersion:
     mapping = {"prompt": "q", "answer": "a", "columns": ["level", "i"]}
-    return create_dataset_version(
-        team=shared_team, name="Sums", rows=ROWS, mapping=mapping, source={}, user=None
-    )
+    return store_dataset(shared_team, ROWS, mapping=mapping)
 
 
 def split(version: DatasetVersion, user: User, **changes: Any) -> VersionSplit:
@@ -169,13 +167,11 @@ def test_an_invalid_split_stores_nothing(alice_client, version):
 
 @pytest.mark.parametrize("by", ["column", ""])
 def test_rows_without_columns_are_split_by_share_alone(alice_client, team, by):
-    bare = create_dataset_version(
-        team=team,
+    bare = store_dataset(
+        team,
+        [Row(prompt=f"{i}?") for i in range(9)],
         name="Bare",
-        rows=[Row(prompt=f"{i}?") for i in range(9)],
         mapping={"prompt": "prompt", "answer": None, "columns": []},
-        source={},
-        user=None,
     )
 
     answer = post(alice_client, bare, by=by, column="level", value="1")

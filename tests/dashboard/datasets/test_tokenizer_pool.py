@@ -12,7 +12,6 @@ import pytest
 
 from dashboard.datasets import token_preview, tokenizer_pool
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tokenizer_pool import (
     ALL_IN_USE,
     LOADING,
@@ -20,6 +19,7 @@ from dashboard.datasets.tokenizer_pool import (
     Busy,
     TokenizerPool,
 )
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.chat_model import save_chat_model
 
 QUESTION = {
@@ -141,9 +141,7 @@ def test_a_waiting_page_shows_the_reason_and_polls(
     alice_client, team, pool, monkeypatch
 ):
     rows = [Row(prompt="3 plus 4?")]
-    version = create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    version = store_dataset(team, rows)
     monkeypatch.setattr(token_preview, "tokenizers", pool)
     for team_id in (-1, -2, -3):
         load(pool, team_id, "/a")

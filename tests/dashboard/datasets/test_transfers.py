@@ -14,6 +14,7 @@ from dashboard.datasets.imports import purge_uploads
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.datasets.models import DatasetRow, Upload
 from tests.dashboard.datasets.test_upload import FILES, MAPPING
+from tests.environment import run_threads
 
 CONTENT = FILES["sums.jsonl"]
 UPLOADS = "/alpha/datasets/uploads"
@@ -284,10 +285,7 @@ def test_parts_sent_at_the_same_time_are_written_one_after_another(alice):
         connection.close()
 
     threads = [threading.Thread(target=race) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     assert sorted(found) == [200] + [409] * 7
     assert Upload.objects.get().num_received == len(part)

@@ -25,6 +25,7 @@ from dashboard.datasets.models import (
 )
 from dashboard.datasets.parsing.records import Refusal, Refusals
 from dashboard.pages import dataset_mapping
+from tests.environment import run_threads
 
 RECORDS = [
     {"question": "2+2?", "solution": "4", "level": 1},
@@ -341,10 +342,7 @@ def test_two_clicks_at_once_make_one_import(alice, alice_client):
         connection.close()
 
     clicks = [threading.Thread(target=click) for _ in range(2)]
-    for each in clicks:
-        each.start()
-    for each in clicks:
-        each.join()
+    run_threads(clicks)
 
     assert [answer.status_code for answer in answers] == [302, 302]
     version = DatasetVersion.objects.get()

@@ -19,9 +19,9 @@ from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_exports import defused
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import trash_dataset
 from dashboard.web.downloads import Streamed
+from tests.dashboard.completions.factories import store_dataset
 
 ODD: list[Any] = [
     1e16,
@@ -57,14 +57,7 @@ MAPPING = {"prompt": "q", "answer": "@solution", "columns": ["x"]}
 
 @pytest.fixture(scope="module")
 def version(shared_team) -> DatasetVersion:
-    return create_dataset_version(
-        team=shared_team,
-        name="Sümme / №1",
-        rows=ROWS,
-        mapping=MAPPING,
-        source={},
-        user=None,
-    )
+    return store_dataset(shared_team, ROWS, name="Sümme / №1", mapping=MAPPING)
 
 
 def fetch(client: Client, version: DatasetVersion, suffix: str) -> Any:
@@ -85,13 +78,8 @@ def test_a_downloaded_version_round_trips(alice_client, version, team):
 
 def test_rows_without_answers_round_trip(alice_client, team):
     mapping = {"prompt": "text", "answer": None, "columns": ["answer"]}
-    version = create_dataset_version(
-        team=team,
-        name="Bare",
-        rows=[Row(prompt="a", columns={"answer": 1})],
-        mapping=mapping,
-        source={},
-        user=None,
+    version = store_dataset(
+        team, [Row(prompt="a", columns={"answer": 1})], name="Bare", mapping=mapping
     )
 
     content = fetch(alice_client, version, "jsonl").getvalue()
@@ -102,13 +90,11 @@ def test_rows_without_answers_round_trip(alice_client, team):
 def test_several_answers_and_calls_of_tools_are_written_as_they_are(alice_client, team):
     arguments = {"to": "Bern", "by": 1}
     call = {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}
-    version = create_dataset_version(
-        team=team,
+    version = store_dataset(
+        team,
+        [Row(prompt=[call], answer=["4", "=four"], columns={"z": 1, "a": 2})],
         name="Several",
-        rows=[Row(prompt=[call], answer=["4", "=four"], columns={"z": 1, "a": 2})],
         mapping=MAPPING | {"columns": ["z", "a"]},
-        source={},
-        user=None,
     )
 
     line = fetch(alice_client, version, "jsonl").getvalue().decode()

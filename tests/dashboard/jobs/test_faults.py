@@ -40,7 +40,6 @@ from dashboard.datasets.models import (
 )
 from dashboard.datasets.row import Row
 from dashboard.datasets.selections import source_of, start_generation, start_selection
-from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs.kinds import Claim, Context, all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import cancel, claim_next, enqueue, reap
@@ -51,6 +50,7 @@ from dashboard.transfers.models import RunImport
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.probes.test_probe_jobs import scripted
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
 from tests.dashboard.jobs.working import change_kind, do, report_progress, take
@@ -77,9 +77,7 @@ class Made:
             Row(prompt=f"{name}: {n} + {n}?", answer=str(2 * n))
             for n in range(num_rows)
         ]
-        return create_dataset_version(
-            team=self.team, name=name, rows=rows, mapping={}, source={}, user=None
-        )
+        return store_dataset(self.team, rows, name=name)
 
     def fetched(self) -> Result:
         self.site.pages["/sums.jsonl"] = file(ROWS)

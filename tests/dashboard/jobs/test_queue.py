@@ -13,7 +13,6 @@ from dashboard.accounts.models import Team
 from dashboard.datasets import row_filters
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs import kinds, queue, runner
 from dashboard.jobs.kinds import Context, Kind, all_kinds, all_purges, register
 from dashboard.jobs.models import Job, JobState
@@ -30,6 +29,7 @@ from dashboard.jobs.queue import (
 )
 from dashboard.jobs.runner import run_pending
 from dashboard.jobs.tasks import clean
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import WORKER, do, do_all, take, waiting
 
 NAME, BESIDE = "test.count", "test.other"
@@ -234,14 +234,7 @@ def versions(team, monkeypatch) -> list[DatasetVersion]:
     """However few their rows, a worker looks through them."""
     monkeypatch.setattr(row_filters, "MAX_ROWS_OF_PAGE", 0)
     return [
-        create_dataset_version(
-            team=team,
-            name=f"Sums {n}",
-            rows=[Row(prompt=f"{n} plus 4?")],
-            mapping={},
-            source={},
-            user=None,
-        )
+        store_dataset(team, [Row(prompt=f"{n} plus 4?")], name=f"Sums {n}")
         for n in range(4)
     ]
 

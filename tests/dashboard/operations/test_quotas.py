@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.uploads import begin_transfer
 from dashboard.operations.models import Quota, Use
 from dashboard.operations.quotas import measure
@@ -23,7 +22,11 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import run_directory
 from dashboard.transfers.import_files import begin_file
 from dashboard.transfers.models import RunImport
-from tests.dashboard.completions.factories import make_checkpoint, make_run
+from tests.dashboard.completions.factories import (
+    make_checkpoint,
+    make_run,
+    store_dataset,
+)
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
 
@@ -63,13 +66,11 @@ def test_files_models_and_rows_are_measured_once_each(team):
         name="M", run_name="r", step=1, sha256="ab" * 32, num_bytes=500
     )
     before = measure(team).parts["datasets"]
-    create_dataset_version(
-        team=team,
+    store_dataset(
+        team,
+        [Row(prompt="é" * 10, answer="x" * 5, columns={})],
         name="Numbers",
-        rows=[Row(prompt="é" * 10, answer="x" * 5, columns={})],
         mapping={"prompt": "p"},
-        source={},
-        user=None,
     )
 
     measure_all()
@@ -92,10 +93,9 @@ def test_nothing_is_added_to_a_full_team(team, alice, alice_client, full):
     run_import = RunImport.objects.create(team=team)
 
     with pytest.raises(UserError) as raised:
-        create_dataset_version(
-            team=team, name="D", rows=[Row(prompt="1", answer=None, columns={})],
-            mapping={}, source={}, user=alice,
-        )  # fmt: skip
+        store_dataset(
+            team, [Row(prompt="1", answer=None, columns={})], name="D", user=alice
+        )
     assert raised.value.code == "quotas.storage"
     with pytest.raises(UserError) as raised:
         begin_file(run_import, filename="steps.jsonl", num_bytes=10, fingerprint="")

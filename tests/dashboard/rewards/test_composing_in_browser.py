@@ -7,10 +7,10 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_for
+from tests.dashboard.completions.factories import store_dataset
 
 pytestmark = pytest.mark.browser
 
@@ -103,9 +103,7 @@ def test_errors_of_a_refused_save_disappear_when_fixed(team, alice, page):
 @pytest.mark.slow
 def test_a_replaced_request_logs_no_error(team, alice, page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
-    create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    store_dataset(team, rows)
     page.goto("/alpha/rewards/new?template=number")
     problems: list[str] = []
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
@@ -124,9 +122,7 @@ def test_a_replaced_request_logs_no_error(team, alice, page):
 @pytest.mark.slow
 def test_an_edit_clears_findings_and_drops_scores_on_their_way(team, alice, page):
     rows = [Row(prompt="2+2?", answer="about four", columns={})]
-    create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    store_dataset(team, rows)
     problems: list[str] = []
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
     page.clock.install()
@@ -158,9 +154,7 @@ def test_an_edit_clears_findings_and_drops_scores_on_their_way(team, alice, page
 @pytest.mark.slow
 def test_a_check_without_an_answer_can_be_repeated(team, alice, page):
     rows = [Row(prompt="2+2?", answer="4", columns={})]
-    create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    store_dataset(team, rows)
     page.route("**/rewards/rows", lambda route: route.fulfill(status=503))
     page.goto("/alpha/rewards/new?template=number")
     checked = page.locator("#row-findings")

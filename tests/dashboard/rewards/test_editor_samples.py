@@ -9,7 +9,6 @@ from dashboard.analysis.probes import bench
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards import trial
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.trial import as_sample, ask_models, split_completions
@@ -21,7 +20,12 @@ from tests.dashboard.analysis.probes.factories import (
     make_probe,
     make_version,
 )
-from tests.dashboard.completions.factories import make_group, make_recipe, make_run
+from tests.dashboard.completions.factories import (
+    make_group,
+    make_recipe,
+    make_run,
+    store_dataset,
+)
 from tests.dashboard.rewards.editor import fields
 from tests.trainer.rewards.scores import score_completion
 from trainer.rewards.rules import RULES
@@ -151,9 +155,7 @@ def test_any_answer_of_a_row_with_tools_is_right(alice_client, team):
         {"role": "assistant", "content": None, "tool_calls": [call]},
     ]
     rows = [Row(prompt=chat, answer=["3", "III <3"], columns={"x": {"y": [1, 2]}})]
-    create_dataset_version(
-        team=team, name="Tools", rows=rows, mapping={}, source={}, user=None
-    )
+    store_dataset(team, rows, name="Tools")
     data = fields(*NUMERIC, **{"completion-0": "It is 3\n---\nIt is 4"})
 
     answer = alice_client.post(NEW, data, headers=SAMPLES)
@@ -194,9 +196,7 @@ def test_a_reward_without_a_run_opens_with_a_dataset_that_its_rules_read(
     alice_client, team
 ):
     row = Row(prompt="?", answer="4", columns={"numbers": [1, 3], "target": 4})
-    fitting = create_dataset_version(
-        team=team, name="Countdown", rows=[row], mapping={}, source={}, user=None
-    )
+    fitting = store_dataset(team, [row], name="Countdown")
     make_version(team, name="Newer")
     rules = [{"name": "c", "kind": "countdown", "weight": 1.0, "params": {}}]
     recipe = make_recipe(team, rules=rules)

@@ -7,9 +7,9 @@ from django.test import Client
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.runs.launch.page import rules_without_score
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.rewards.editor import fields
 from tests.trainer.rewards.judge_server import Judging, judge_server
 from trainer.rewards import session
@@ -33,9 +33,7 @@ def allowed(judging, monkeypatch) -> Judging:
 @pytest.fixture(scope="module")
 def version(shared_team) -> DatasetVersion:
     rows = [Row(prompt=f"{i}+{i}?", answer=str(2 * i), columns={}) for i in range(5)]
-    return create_dataset_version(
-        team=shared_team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(shared_team, rows)
 
 
 def tried(

@@ -7,7 +7,6 @@ import pytest
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.checks import (
     BaselineScore,
     RecipeWarning,
@@ -25,6 +24,7 @@ from dashboard.rewards.checks import (
     tags_of,
 )
 from dashboard.rewards.trial import Trial
+from tests.dashboard.completions.factories import store_dataset
 from trainer.rewards.scoring import Score
 from trainer.rewards.spec import Recipe
 
@@ -193,9 +193,7 @@ def version_of(team: Team, *answers: str | list[str]) -> DatasetVersion:
         Row(prompt=f"Say sorry, {n} times or more.", answer=answer)
         for n, answer in enumerate(answers)
     ]
-    return create_dataset_version(
-        team=team, name="Rows", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, rows, name="Rows")
 
 
 def warned(version: DatasetVersion, kind: str, **params: Any) -> list[str]:

@@ -6,7 +6,6 @@ import pytest
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards import checks, trial
 from dashboard.rewards.checks import check_rows
 from dashboard.rewards.trial import (
@@ -15,6 +14,7 @@ from dashboard.rewards.trial import (
     try_groups,
     try_samples,
 )
+from tests.dashboard.completions.factories import store_dataset
 from tests.trainer.rewards.judge_server import judge_server
 from trainer.rewards.judge import TIMED_OUT, limited_to
 from trainer.rewards.rule import Sample
@@ -107,9 +107,7 @@ def test_busy_processes_are_reported(monkeypatch):
 def version(shared_team) -> DatasetVersion:
     answers = ["4", "five", "4", "4"]
     rows = [Row(prompt=f"row {n}", answer=text) for n, text in enumerate(answers)]
-    return create_dataset_version(
-        team=shared_team, name="Messy", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(shared_team, rows, name="Messy")
 
 
 def test_references_that_cannot_be_read_are_counted(version):

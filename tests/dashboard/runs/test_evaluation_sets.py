@@ -15,12 +15,12 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.analysis.leaks import find_leak
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import split_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.runs.launch.eval_sets import Leak
 from dashboard.runs.launch.page import Amount, Summary
 from dashboard.runs.models import EvaluationSet, Run
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.runs.launching import make_recipe
 from tests.dashboard.runs.test_clone import _fields
 
@@ -34,9 +34,7 @@ def make_rows(first: int, count: int) -> list[Row]:
 
 def make_version(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
     mapping = {"prompt": "prompt", "answer": "answer", "columns": []}
-    return create_dataset_version(
-        team=team, name=name, rows=rows, mapping=mapping, source={}, user=None
-    )
+    return store_dataset(team, rows, name=name, mapping=mapping)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from html import unescape
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.launch.fit import EVAL, LENGTH, STEP, FittedRows, fit_to_rows
 from dashboard.runs.launch.starts import default_start, start_of_run
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.runs.launching import (
     make_config,
     make_recipe,
@@ -22,9 +22,7 @@ SHORT = {**DEFAULTS, LENGTH: "32", "data.chat_template": "none"}
 
 def make_rows(team: Team, num_rows: int, *, chars: int = 5) -> DatasetVersion:
     rows = [Row(prompt=f"{n:0{chars}}", answer="1") for n in range(num_rows)]
-    return create_dataset_version(
-        team=team, name=f"{num_rows} rows", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, rows, name=f"{num_rows} rows")
 
 
 def fit(texts: dict[str, str], version: DatasetVersion) -> FittedRows:

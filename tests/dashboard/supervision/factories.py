@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.services import save_recipe_version
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run
+from tests.dashboard.completions.factories import store_dataset
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -54,9 +54,7 @@ class Launcher:
 
 def make_dataset(team: Team, user: User) -> DatasetVersion:
     mapping = {"prompt": "question", "answer": "solution", "columns": []}
-    return create_dataset_version(
-        team=team, name="sums", rows=ROWS, mapping=mapping, source={}, user=user
-    )
+    return store_dataset(team, ROWS, name="sums", mapping=mapping, user=user)
 
 
 def make_recipe(team: Team, user: User) -> RecipeVersion:

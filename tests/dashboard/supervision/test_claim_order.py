@@ -11,6 +11,7 @@ from dashboard.runs.queue.changes import hold_run, release_run, set_priority
 from dashboard.runs.queue.hosts import Host
 from dashboard.supervision.lease import Claim, claim_next, claim_run, startable
 from tests.dashboard.supervision.factories import Launcher
+from tests.environment import run_threads
 
 HOST = Host(name="worker-1")
 
@@ -80,10 +81,7 @@ def test_two_workers_racing_share_the_runs_and_none_twice(launch):
             connection.close()
 
     threads = [threading.Thread(target=contend, args=(f"w{n}",)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     assert sorted(claim.run_id for claim in won) == sorted(
         Run.objects.values_list("id", flat=True)

@@ -8,7 +8,6 @@ import pytest
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_storage import draw_rows
-from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.control import resume_run
 from dashboard.runs.launch.eval_sets import ChosenSet
 from dashboard.runs.models import Run, RunState
@@ -17,6 +16,7 @@ from dashboard.supervision.event_log import LogTailer, read_events
 from dashboard.supervision.ingest import ingest
 from dashboard.supervision.lease import claim_run
 from dashboard.supervision.process import write_snapshot
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.supervision.factories import Launcher
 from tests.trainer.tiny import run_trainer, write_model
 from trainer.config import read_config
@@ -25,9 +25,7 @@ from trainer.config import read_config
 @pytest.fixture
 def held_out(launch) -> DatasetVersion:
     rows = [Row(prompt=f"{n}+{n}=", answer=str(2 * n)) for n in range(12)]
-    return create_dataset_version(
-        team=launch.team, name="held", rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(launch.team, rows, name="held")
 
 
 def evaluated_on(

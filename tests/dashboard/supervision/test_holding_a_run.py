@@ -18,6 +18,7 @@ from dashboard.supervision.lease import Claim, LeaseLost, claim_next, claim_run,
 from dashboard.supervision.supervisor import supervise
 from tests.dashboard.supervision.test_forking_a_run import fork, keep
 from tests.dashboard.supervision.test_supervising_a_run import FAST, never, script
+from tests.environment import run_threads
 
 
 def seconds_left(run: Run) -> float:
@@ -63,10 +64,7 @@ def test_only_one_of_ten_concurrent_claims_wins(run):
             connection.close()
 
     threads = [threading.Thread(target=contend, args=(n,)) for n in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     run.refresh_from_db()
     assert len(won) == 1

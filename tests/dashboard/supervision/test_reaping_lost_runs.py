@@ -13,6 +13,7 @@ from dashboard.supervision import lease
 from dashboard.supervision.lease import RENEW_SECONDS, claim_run, renew
 from dashboard.supervision.models import ReaperWatch, Worker
 from tests.dashboard.supervision.machines import make_worker
+from tests.environment import run_threads
 
 AT_ONCE = timedelta(0)
 SHORT = timedelta(seconds=5)  # for longer than that the tests' database is up
@@ -187,9 +188,6 @@ def test_four_reapers_at_once_count_one_loss(launch):
             connection.close()
 
     threads = [threading.Thread(target=reap) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     assert list(Run.objects.values_list("num_losses", flat=True)) == [1] * 5

@@ -21,6 +21,7 @@ from dashboard.transfers import jobs
 from dashboard.transfers.models import RunImport
 from tests.dashboard.completions.stored import completions_of
 from tests.dashboard.jobs.working import do, do_all, take
+from tests.dashboard.supervision.test_pages_of_an_external_run import PAGES
 from tests.dashboard.transfers.tools import (
     PROMPTS,
     WANDB_HISTORY,
@@ -442,21 +443,6 @@ def imported(alice_client) -> Run:
     return make(alice_client, send(alice_client, files))
 
 
-PAGES = (
-    "run",
-    "run_metrics",
-    "groups",
-    "completions",
-    "run_prompts",
-    "run_reward_log",
-    "run_health",
-    "run_logs",
-    "run_stream",
-    "run_export",
-    "run_lineage",
-)
-
-
 @pytest.mark.parametrize(
     "with_completions", [pytest.param(True, marks=pytest.mark.slow), False]
 )
@@ -466,7 +452,9 @@ def test_every_page_of_an_imported_run_opens(alice_client, *, with_completions):
         data = {"events.out.tfevents.1": event_file([(1, 5.0, {"train/loss": 1.0})])}
     run = make(alice_client, send(alice_client, data))
 
-    addresses = [reverse(name, args=["alpha", run.pk]) for name in PAGES]
+    addresses = [
+        reverse(name, args=["alpha", run.pk]) for name in (*PAGES, "run_stream")
+    ]
     addresses += [
         reverse(f"run_{tab}", args=["alpha", run.pk])
         for tab in ("config", "checkpoints")

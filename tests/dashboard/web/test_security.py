@@ -7,6 +7,7 @@ from django.test import Client
 
 from dashboard.project.database import limit_sessions, parse_database_url
 from dashboard.project.environment import ROOT, load_secret_key, read_environment
+from tests.environment import run_threads
 
 
 def test_every_page_has_the_content_security_policy():
@@ -94,10 +95,7 @@ def test_processes_that_start_together_agree_on_the_secret_key(tmp_path):
         for _ in range(8)
     ]
 
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     assert len(found) == 8
     assert len(set(found)) == 1

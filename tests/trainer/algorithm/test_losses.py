@@ -6,16 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.losses import policy_loss
+from tests.trainer.losses import AGGREGATIONS, policy_loss
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig, OptimConfig
-
-AGGREGATIONS = (
-    "token_mean",
-    "sequence_mean_token_mean",
-    "sequence_mean_token_sum",
-    "constant",
-)
 
 
 def one_token(ratio: float, advantage: float, **options: Any) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.losses import AGGREGATIONS
 from tests.trainer.samples import cut, make_batch
 from trainer.algorithm.loss import BatchTotals, objective
 from trainer.config import LossConfig
@@ -31,12 +32,6 @@ SURROGATES: dict[str, dict[str, Any]] = {
     "gspo": {"surrogate": "gspo"},
     "cispo": {"surrogate": "cispo"},
 }
-AGGREGATIONS = (
-    "token_mean",
-    "sequence_mean_token_mean",
-    "sequence_mean_token_sum",
-    "constant",
-)
 MASKS: dict[str, dict[str, Any]] = {
     "none": {},
     "truncated": {"mask_truncated": True},

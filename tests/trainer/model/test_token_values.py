@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainer.losses import AGGREGATIONS
 from tests.trainer.samples import make_batch
 from tests.trainer.scored import run_config
 from trainer.algorithm.loss import BatchTotals, objective
@@ -19,12 +20,6 @@ from trainer.model.policy import Policy
 from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
 from trainer.run.outcome import LossTerms, Pass
 
-AGGREGATIONS = (
-    "token_mean",
-    "sequence_mean_token_mean",
-    "sequence_mean_token_sum",
-    "constant",
-)
 ALL = range(9)
 
 

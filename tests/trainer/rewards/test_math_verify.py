@@ -2,6 +2,7 @@ import threading
 
 import pytest
 
+from tests.environment import run_threads
 from tests.trainer.rewards.scores import score, scored
 from trainer.rewards.judge import JudgeFailed, ask
 
@@ -48,10 +49,7 @@ def test_it_works_outside_the_main_thread():
         for _ in range(4)
     ]
 
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     assert found == [1.0] * 4
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import child_environment
+from tests.environment import child_environment, run_threads
 from tests.trainer.rewards.bad_worker import LENGTH, misbehave
 from tests.trainer.rewards.scores import BY_THEMSELVES, recipe_of
 from tests.trainer.rewards.test_judge import ROOT, is_running, wait_until_gone
@@ -169,10 +169,7 @@ def test_any_thread_may_ask(workers):
         found.append(scored.scores[0].rules["it"])
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(threads)
 
     assert found == [1.0] * 4
 

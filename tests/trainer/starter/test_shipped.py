@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
 from tests.bench.starter.__main__ import SHIPPED
 from tests.bench.starter.__main__ import main as make_starter
@@ -16,6 +20,7 @@ from trainer.config import load_config
 from trainer.data import read_rows
 from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.tokenizers import load_tokenizer
 
 ROOT = Path(__file__).parents[3]
 
@@ -81,6 +86,26 @@ def test_the_model_loads_and_the_run_is_a_valid_configuration():
     assert 500_000 < model.num_parameters() < 700_000
     assert config.data.rows == "rows.jsonl"
     assert config.completions_per_step == 256
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        load_tokenizer,
+        AutoTokenizer.from_pretrained,
+        PreTrainedTokenizerFast.from_pretrained,
+    ],
+)
+def test_every_way_of_loading_the_tokenizer_gives_each_text_back(load):
+    tokenizer = load(str(SHIPPED / "model"))
+
+    for row in read_rows(SHIPPED / "rows.jsonl"):
+        text = row.prompt + "\n" + row.columns["completion"]
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    for tag in ("<think>", "</think>", "<answer>", "</answer>", "12"):
+        assert len(tokenizer.encode(tag)) == 1
+    assert tokenizer.unk_token_id in tokenizer.encode("hello")
+    assert tokenizer.eos_token is not None
 
 
 def test_another_seed_makes_other_rows(tmp_path):

@@ -9,8 +9,8 @@ from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import start_probe
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs.models import Job
+from tests.dashboard.completions.factories import store_dataset
 from trainer.config import RunConfig
 
 RECIPE = {"rules": [{"name": "right", "kind": "numeric_answer", "weight": 1.0}]}
@@ -18,9 +18,7 @@ RECIPE = {"rules": [{"name": "right", "kind": "numeric_answer", "weight": 1.0}]}
 
 def make_version(team: Team, count: int = 6, name: str = "Sums") -> DatasetVersion:
     rows = [Row(prompt=f"{n}+{n}?", answer=str(2 * n)) for n in range(count)]
-    return create_dataset_version(
-        team=team, name=name, rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, rows, name=name)
 
 
 def make_probe(team: Team, version: DatasetVersion, **changes: Any) -> Probe:

@@ -21,13 +21,13 @@ from dashboard.analysis.probes.services import (
 )
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
 from dashboard.jobs.queue import reap
 from dashboard.project.errors import UserError
 from dashboard.runs.launch.base_models import StarterModel
 from tests.dashboard.analysis.probes.factories import RECIPE, make_probe, make_version
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import change_kind, do, report_progress, take
 from trainer.rewards.spec import Recipe
 
@@ -205,9 +205,7 @@ def test_a_starters_settings_have_room_for_other_prompts(team, tmp_path):
     )
     starter = StarterModel(key="small", title="Small", folder=tmp_path)
     rows = [Row(prompt="1+" * 30 + "1", answer="31")] * 53
-    version = create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    version = store_dataset(team, rows)
 
     config = config_of_model(
         starter.path,

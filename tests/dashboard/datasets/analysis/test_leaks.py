@@ -20,8 +20,8 @@ from dashboard.datasets.analysis.leaks import (
 from dashboard.datasets.analysis.statistics import SIMILARITY, signature, similarity
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.splits import split_version
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import waiting
 from tests.page_client import words
 
@@ -43,9 +43,7 @@ HELD_OUT = [
 
 
 def create(team: Team, name: str, rows: list[Row]) -> DatasetVersion:
-    return create_dataset_version(
-        team=team, name=name, rows=rows, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, rows, name=name)
 
 
 @pytest.fixture(scope="module")

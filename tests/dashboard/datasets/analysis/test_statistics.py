@@ -13,8 +13,8 @@ from dashboard.datasets.analysis import results
 from dashboard.datasets.analysis.results import make_statistics, make_token_lengths
 from dashboard.datasets.models import DatasetVersion, TokenLengths, VersionStatistics
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.jobs.models import JobState
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.jobs.working import do, do_all, take, waiting
 
 ROWS = [
@@ -26,9 +26,7 @@ ROWS = [
 
 @pytest.fixture
 def version(team) -> DatasetVersion:
-    return create_dataset_version(
-        team=team, name="Sums", rows=ROWS, mapping={}, source={}, user=None
-    )
+    return store_dataset(team, ROWS)
 
 
 def url(version: DatasetVersion) -> str:
@@ -236,9 +234,7 @@ def test_the_page_takes_a_fixed_number_of_queries(
 @pytest.fixture
 def counted(team) -> DatasetVersion:
     rows = [Row(prompt=f"{number}?", answer="1") for number in range(14)]
-    version = create_dataset_version(
-        team=team, name="Sums", rows=rows, mapping={}, source={}, user=None
-    )
+    version = store_dataset(team, rows)
     TokenLengths.objects.create(
         version=version,
         model="m",

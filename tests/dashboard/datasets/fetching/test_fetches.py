@@ -21,13 +21,13 @@ from dashboard.datasets.fetching import download, fetches
 from dashboard.datasets.imports import purge_uploads, request_stop
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob, Upload
 from dashboard.datasets.row import Row
-from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.trash import delete_dataset, trash_dataset
 from dashboard.jobs import runner
 from dashboard.jobs.kinds import Claim, Context, JobReleased
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import claim_next, reap
 from dashboard.jobs.runner import run
+from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.fetching.site import (
     Page,
     Site,
@@ -452,14 +452,7 @@ def test_a_discarded_download_leaves_nothing(alice_client, site):
 def test_deleting_a_dataset_cancels_its_downloads(
     alice_client, team, alice, site, django_capture_on_commit_callbacks
 ):
-    dataset = create_dataset_version(
-        team=team,
-        name="Sums",
-        rows=[Row(prompt="1+1=")],
-        mapping={},
-        source={},
-        user=None,
-    ).dataset
+    dataset = store_dataset(team, [Row(prompt="1+1=")]).dataset
     for path in ("/one.jsonl", "/two.jsonl", "/three.jsonl"):
         site.pages[path] = file(ROWS)
         give(alice_client, site.url(path), query=f"?dataset={dataset.pk}")
