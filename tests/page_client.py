@@ -29,6 +29,13 @@ class PageClient(Client):
             response.content = join_lines(response.content.decode()).encode()
         return response
 
+    def read(self, address: str, query: dict[str, Any] | None = None) -> str:
+        """The text of a page that is there."""
+        response = self.get(address, query)
+        assert response.status_code == 200, (address, response.status_code)
+        text: str = response.content.decode()
+        return text
+
 
 def join_lines(page: str) -> str:
     """Remove line breaks with their indentation, except where they are content."""

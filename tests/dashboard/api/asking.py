@@ -53,6 +53,12 @@ class Program:
     def get(self, path: str, **headers: str) -> Any:
         return self.ask("GET", path, **headers)
 
+    def read(self, path: str) -> Any:
+        """What a GET is answered with."""
+        response = self.get(path)
+        assert response.status_code == 200, response.text
+        return response.json()
+
     def post(self, path: str, tree: Any = None, **headers: str) -> Any:
         return self.ask("POST", path, tree, **headers)
 

@@ -1,12 +1,9 @@
 """What a run learned, as programs read it: the same as pages show."""
 
-from typing import Any
-
 import pytest
 
 from dashboard.runs.models import Run, Sweep
 from tests.dashboard.analysis.probes.factories import make_version
-from tests.dashboard.api.asking import Program
 from tests.dashboard.completions.factories import (
     make_config,
     make_group,
@@ -16,12 +13,6 @@ from tests.dashboard.completions.factories import (
 )
 
 RIGHT, WRONG = (1.2, 1.2), (0.0, 0.0)
-
-
-def get(program: Program, path: str) -> Any:
-    found = program.get(path)
-    assert found.status_code == 200, found.text
-    return found.json()
 
 
 @pytest.fixture
@@ -36,7 +27,7 @@ def run(team) -> Run:
 
 
 def test_prompts_are_listed_with_their_learning(program, run):
-    found = get(program, f"/runs/{run.pk}/prompts?visits=1&sort=prompt")
+    found = program.read(f"/runs/{run.pk}/prompts?visits=1&sort=prompt")
 
     kinds = [(each["prompt_index"], each["kind"]) for each in found["items"]]
     assert kinds == [(0, "never"), (1, "always"), (2, "forgotten")]
@@ -47,9 +38,9 @@ def test_prompts_are_listed_with_their_learning(program, run):
 
 def test_prompts_are_chosen_and_paged(program, run):
     address = f"/runs/{run.pk}/prompts?visits=1&sort=prompt&limit=2"
-    first = get(program, address)
-    second = get(program, f"{address}&cursor={first['next_cursor']}")
-    never = get(program, f"/runs/{run.pk}/prompts?which=never&visits=1")
+    first = program.read(address)
+    second = program.read(f"{address}&cursor={first['next_cursor']}")
+    never = program.read(f"/runs/{run.pk}/prompts?which=never&visits=1")
 
     assert [each["prompt_index"] for each in second["items"]] == [2]
     assert second["next_cursor"] is None
@@ -68,7 +59,7 @@ def test_curves_of_seeds_become_bands_with_a_verdict(program, team):
             runs.append(run.pk)
     named = ",".join(map(str, runs))
 
-    found = get(program, f"/compare/curves?runs={named}")
+    found = program.read(f"/compare/curves?runs={named}")
 
     base, other = found["sets"]
     assert [len(each["run_ids"]) for each in found["sets"]] == [3, 3]
@@ -77,7 +68,7 @@ def test_curves_of_seeds_become_bands_with_a_verdict(program, team):
     assert other["difference"]["values"] == pytest.approx([0.4] * 4)
     assert other["verdict"]["kind"] == "better"
     assert found["lines"] == []
-    alone = get(program, f"/compare/curves?runs={named}&by=none&smooth=0")
+    alone = program.read(f"/compare/curves?runs={named}&by=none&smooth=0")
     assert [each["run_id"] for each in alone["lines"]] == runs
     assert alone["lines"][0]["values"] == pytest.approx([0.21] * 4)
     assert program.get("/compare/curves?runs=").status_code == 422
@@ -98,7 +89,7 @@ def test_a_sweep_is_weighed_by_its_settings(program, team):
             summary={"last": {"reward/mean": rate * 1e5 + number / 1000}},
         )
 
-    found = get(program, f"/compare/sweep?sweep_id={group.pk}")
+    found = program.read(f"/compare/sweep?sweep_id={group.pk}")
 
     assert [each["key"] for each in found["settings"]] == ["optim.learning_rate"]
     assert found["runs"][0]["values"] == {"optim.learning_rate": "3e-6"}

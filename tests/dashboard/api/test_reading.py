@@ -26,17 +26,11 @@ def run(shared_team) -> Run:
     return make_run(shared_team, "calm-otter-1", tags=["baseline"])
 
 
-def get(program: Program, path: str) -> Any:
-    found = program.get(path)
-    assert found.status_code == 200, found.text
-    return found.json()
-
-
 def test_runs_are_found_in_the_lists_own_language(program, team):
     make_run(team, "a", tags=["x"])
     make_run(team, "b", state="failed")
 
-    found = get(program, "/runs?q=state%20%3D%20failed")
+    found = program.read("/runs?q=state%20%3D%20failed")
 
     assert [each["name"] for each in found["items"]] == ["b"]
     assert found["total"] == 1
@@ -55,8 +49,8 @@ def test_runs_in_another_order_are_paged_too(program, team):
     for name in "cab":
         make_run(team, name)
 
-    first = get(program, "/runs?sort=name&limit=2")
-    second = get(program, f"/runs?sort=name&limit=2&cursor={first['next_cursor']}")
+    first = program.read("/runs?sort=name&limit=2")
+    second = program.read(f"/runs?sort=name&limit=2&cursor={first['next_cursor']}")
 
     names = [each["name"] for page in (first, second) for each in page["items"]]
     assert names == ["a", "b", "c"]
@@ -68,16 +62,16 @@ def test_a_run_list_has_a_constant_number_of_queries(
     program, team, django_assert_num_queries
 ):
     make_run(team)
-    get(program, "/runs")
+    program.read("/runs")
     for number in range(5):
         make_run(team, f"r{number}")
 
     with django_assert_num_queries(4):  # token, place, count, runs
-        get(program, "/runs")
+        program.read("/runs")
 
 
 def test_a_run_has_its_settings(program, run):
-    found = get(program, f"/runs/{run.pk}")
+    found = program.read(f"/runs/{run.pk}")
 
     assert found["name"] == "calm-otter-1"
     assert found["config"] == run.config
@@ -93,8 +87,7 @@ def test_every_point_of_a_metric_is_there(program, run):
     points: list[Any] = []
     cursor = ""
     while True:
-        page = get(
-            program,
+        page = program.read(
             f"/runs/{run.pk}/metrics?names=reward/mean&limit=1000&cursor={cursor}",
         )
         points += page["points"]
@@ -133,7 +126,7 @@ def test_groups_are_paged_by_step_and_prompt(program, run):
     seen: list[tuple[int, int]] = []
     cursor = ""
     while True:
-        page = get(program, f"/runs/{run.pk}/groups?limit=4&cursor={cursor}")
+        page = program.read(f"/runs/{run.pk}/groups?limit=4&cursor={cursor}")
         seen += [(each["step"], each["prompt_index"]) for each in page["items"]]
         if not (cursor := page["next_cursor"]):
             break
@@ -145,9 +138,8 @@ def test_a_steps_groups_are_sorted(program, run):
     for prompt, rewards in enumerate(((0.2, 0.2), (1.2, 1.2), (0.0, 0.0))):
         make_group(run, step=1, prompt_index=prompt, rewards=rewards)
 
-    first = get(program, f"/runs/{run.pk}/groups?step=1&sort=-mean&limit=2")
-    rest = get(
-        program,
+    first = program.read(f"/runs/{run.pk}/groups?step=1&sort=-mean&limit=2")
+    rest = program.read(
         f"/runs/{run.pk}/groups?step=1&sort=-mean&cursor={first['next_cursor']}",
     )
 
@@ -162,7 +154,7 @@ def test_a_group_has_its_completions(program, run):
     make_group(run, step=4, prompt_index=5)
     make_note(group, "looked twice", position=1)
 
-    found = get(program, f"/runs/{run.pk}/groups/2/5")
+    found = program.read(f"/runs/{run.pk}/groups/2/5")
 
     assert found["prompt"] == "What is 5 + 1?"
     assert [each["reward"] for each in found["completions"]] == [1.2, 0.2, 0.0, 0.0]
@@ -175,8 +167,8 @@ def test_a_group_has_its_completions(program, run):
 def test_completions_are_searched(program, run):
     make_group(run, step=1, prompt_index=0)
 
-    by_reward = get(program, f"/runs/{run.pk}/completions?min_reward=1")
-    by_text = get(program, f"/runs/{run.pk}/completions?text=completion%203")
+    by_reward = program.read(f"/runs/{run.pk}/completions?min_reward=1")
+    by_text = program.read(f"/runs/{run.pk}/completions?text=completion%203")
 
     assert [each["position"] for each in by_reward["items"]] == [0]
     assert [each["position"] for each in by_text["items"]] == [3]
@@ -191,7 +183,7 @@ def test_all_completions_come_page_by_page(program, run):
         seen: list[tuple[int, int]] = []
         cursor = ""
         while True:
-            page = get(program, f"/runs/{run.pk}/completions?{query}&cursor={cursor}")
+            page = program.read(f"/runs/{run.pk}/completions?{query}&cursor={cursor}")
             seen += [(each["prompt_index"], each["position"]) for each in page["items"]]
             if not (cursor := page["next_cursor"]):
                 break
@@ -210,7 +202,7 @@ def test_runs_are_compared(program, team):
     second.config["optim"]["learning_rate"] = 0.5
     second.save()
 
-    found = get(program, f"/compare?runs={first.pk},{second.pk}")
+    found = program.read(f"/compare?runs={first.pk},{second.pk}")
 
     assert [each["id"] for each in found["runs"]] == [first.pk, second.pk]
     rate = next(s for s in found["settings"] if s["key"] == "optim.learning_rate")
@@ -218,14 +210,14 @@ def test_runs_are_compared(program, team):
 
 
 def test_recipes_have_versions(program, run):
-    (recipe,) = get(program, "/recipes")["items"]
-    (version,) = get(program, f"/recipes/{recipe['id']}/versions")["items"]
+    (recipe,) = program.read("/recipes")["items"]
+    (version,) = program.read(f"/recipes/{recipe['id']}/versions")["items"]
 
     assert version["id"] == run.recipe_version_id
     assert [rule["name"] for rule in version["spec"]["rules"]] == ["answer", "format"]
 
 
 def test_presets_are_those_of_the_launch_form(program):
-    keys = [each["key"] for each in get(program, "/presets")["presets"]]
+    keys = [each["key"] for each in program.read("/presets")["presets"]]
 
     assert "verl" in keys or len(keys) > 3

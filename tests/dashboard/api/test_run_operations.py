@@ -28,12 +28,6 @@ from tests.dashboard.transfers.tools import trl_parquet
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("data_folder")]
 
 
-def get(program: Program, path: str) -> Any:
-    found = program.get(path)
-    assert found.status_code == 200, found.text
-    return found.json()
-
-
 @pytest.fixture
 def life(team) -> AttemptDirectory:
     run = queue_run(team)
@@ -46,8 +40,8 @@ def life(team) -> AttemptDirectory:
 
 def test_a_log_is_read_from_its_end_and_back(program, team, life):
     run = team.runs.get()
-    end = get(program, f"/runs/{run.pk}/log?source=trainer")
-    before = get(program, f"/runs/{run.pk}/log?source=trainer&before={end['first']}")
+    end = program.read(f"/runs/{run.pk}/log?source=trainer")
+    before = program.read(f"/runs/{run.pk}/log?source=trainer&before={end['first']}")
 
     texts = [each["text"] for part in (before, end) for each in part["lines"]]
     assert texts == [f"step {n}" for n in range(1, 801)]
@@ -68,7 +62,7 @@ def test_a_log_is_taken_as_a_file(program, team, life):
 def test_a_machines_use_is_read(program, run):
     make_samples(run, 4, gpus=1)
 
-    found = get(program, f"/runs/{run.pk}/system?x=step&first=1&last=2")
+    found = program.read(f"/runs/{run.pk}/system?x=step&first=1&last=2")
 
     assert found["step"] == [1, 2]
     assert found["values"]["cpu"] == found["values"]["gpu_use/0"] == [1.0, 2.0]
@@ -83,7 +77,7 @@ def test_tokens_are_read_where_they_are_kept(program, run):
         group=group, packed=pack_tokens([measured(" so", logprob=[-0.5])])
     )
 
-    (found,) = get(program, address)["completions"]
+    (found,) = program.read(address)["completions"]
     assert found["logprob"] == [-0.5]
 
 
@@ -112,7 +106,7 @@ def test_a_run_is_extended_and_its_intervals_changed(program, run):
     assert short.status_code == 409
     assert longer.json()["num_steps"] == 300
     assert changed.json()["settings"]["checkpoint.every_steps"] == 7
-    assert [each["after"] for each in get(program, f"{address}/changes")["items"]] == [
+    assert [each["after"] for each in program.read(f"{address}/changes")["items"]] == [
         each["after"] for each in changed.json()["items"]
     ]
     assert wrong.json()["errors"][0]["field"] == "body.settings.seed"
@@ -216,7 +210,7 @@ def test_a_rescoring_is_started_with_a_draft(program, team):
         "/rescorings", body | {"recipe_version_id": run.recipe_version_id}
     )
 
-    found = get(program, f"/rescorings/{begun['id']}")
+    found = program.read(f"/rescorings/{begun['id']}")
     assert [rule["name"] for rule in found["spec"]["rules"]] == ["right"]
     assert found["failures"] == []
     assert both.json()["errors"][0]["field"] == "body.spec"

@@ -3,19 +3,17 @@
 import json
 import re
 
-from django.test import Client
 from django.urls import reverse
 
 from dashboard.completions.prompts import SNIPPET_CHARS, read_snippets
 from dashboard.datasets.models import DatasetRow
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.page_client import PageClient
 
 
-def get(client: Client, run: Run, query: str = "") -> str:
-    response = client.get(reverse("groups", args=["alpha", run.pk]) + query)
-    assert response.status_code == 200
-    return response.content.decode()
+def get(client: PageClient, run: Run, query: str = "") -> str:
+    return client.read(reverse("groups", args=["alpha", run.pk]) + query)
 
 
 def prompts(html: str) -> list[int]:

@@ -11,6 +11,7 @@ from dashboard.completions.models import Comment, Group, Tag, Thumb
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_config, make_group, make_run
+from tests.page_client import PageClient
 from trainer.rewards.scoring import Correctness
 
 VALUE = re.compile(
@@ -51,10 +52,8 @@ def facets(client: Client, run: Run, query: str = "") -> dict[str, int]:
     }
 
 
-def get(client: Client, run: Run, query: str) -> str:
-    response = client.get(reverse("completions", args=["alpha", run.pk]) + query)
-    assert response.status_code == 200
-    return response.content.decode()
+def get(client: PageClient, run: Run, query: str) -> str:
+    return client.read(reverse("completions", args=["alpha", run.pk]) + query)
 
 
 def test_all_completions_are_counted(alice_client, run):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 from django.http import QueryDict
-from django.test import Client
 from django.urls import reverse
 
 from dashboard.completions.forms import CompletionFilterForm
@@ -12,6 +11,7 @@ from dashboard.completions.search import results
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.page_client import PageClient
 
 PLACE = re.compile(r'data-found="(\d+)/(\d+)/(\d+)"')
 
@@ -33,10 +33,8 @@ def run(team, request) -> Run:
     return run
 
 
-def get(client: Client, run: Run, query: str = "") -> str:
-    response = client.get(reverse("completions", args=["alpha", run.pk]) + query)
-    assert response.status_code == 200, query
-    return response.content.decode()
+def get(client: PageClient, run: Run, query: str = "") -> str:
+    return client.read(reverse("completions", args=["alpha", run.pk]) + query)
 
 
 def found(html: str) -> list[tuple[int, int, int]]:

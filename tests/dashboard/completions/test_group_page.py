@@ -2,7 +2,6 @@
 
 import re
 
-from django.test import Client
 from django.urls import reverse
 
 from dashboard.completions.annotations import Target, add_tag
@@ -10,13 +9,12 @@ from dashboard.completions.models import Group
 from dashboard.completions.rewards import rank_completions, rule_weights, step_recipe
 from tests.dashboard.completions.factories import make_group, make_note, make_run
 from tests.dashboard.completions.stored import change_completions
+from tests.page_client import PageClient
 
 
-def get(client: Client, group: Group, query: str = "") -> str:
+def get(client: PageClient, group: Group, query: str = "") -> str:
     address = ["alpha", group.run_id, group.step, group.prompt_index]
-    response = client.get(reverse("group", args=address) + query)
-    assert response.status_code == 200
-    return re.sub(r"\s+", " ", response.content.decode())
+    return re.sub(r"\s+", " ", client.read(reverse("group", args=address) + query))
 
 
 def order(html: str) -> list[int]:

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from django.test import Client
 from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from dashboard.completions.search.text import (
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.page_client import PageClient
 
 LETTERS = st.sampled_from("aAbBcC ÄäßİıKſ汉字Ωως1.")
 
@@ -42,10 +42,8 @@ def no_time(monkeypatch) -> None:
     monkeypatch.setattr(text, "FIRST_BATCH", 4)
 
 
-def get(client: Client, run: Run, query: str = "") -> str:
-    response = client.get(reverse("completions", args=["alpha", run.pk]) + query)
-    assert response.status_code == 200
-    return response.content.decode()
+def get(client: PageClient, run: Run, query: str = "") -> str:
+    return client.read(reverse("completions", args=["alpha", run.pk]) + query)
 
 
 def steps(html: str) -> list[int]:

@@ -3,21 +3,19 @@
 import re
 
 import pytest
-from django.test import Client
 
 from dashboard.completions.models import Group, GroupTokens
 from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group
 from tests.dashboard.supervision.logs import measured
+from tests.page_client import PageClient
 
 LINK = re.compile(r'href="([^"]*/groups/\d+/\d+/[^"]*)"')
 
 
-def get(client: Client, run: Run, query: str) -> str:
-    response = client.get(f"/alpha/runs/{run.pk}/groups/5/4/{query}")
-    assert response.status_code == 200
-    return re.sub(r"\s+", " ", response.content.decode())
+def get(client: PageClient, run: Run, query: str) -> str:
+    return re.sub(r"\s+", " ", client.read(f"/alpha/runs/{run.pk}/groups/5/4/{query}"))
 
 
 def test_markdown_is_rendered_on_request(alice_client, run):

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
 from dashboard.completions import groups as module
@@ -15,6 +14,7 @@ from tests.dashboard.completions.factories import (
     make_note,
     make_run,
 )
+from tests.page_client import PageClient
 
 TEXT = re.compile(r"<bdi>(\w+)</bdi></pre>")
 PHASE = {
@@ -44,10 +44,8 @@ def run(shared_team) -> Run:
     return run
 
 
-def get(client: Client, run: Run, query: str = "") -> str:
-    response = client.get(reverse("run_reward_log", args=["alpha", run.pk]) + query)
-    assert response.status_code == 200
-    return response.content.decode()
+def get(client: PageClient, run: Run, query: str = "") -> str:
+    return client.read(reverse("run_reward_log", args=["alpha", run.pk]) + query)
 
 
 def test_filters_narrow_it(alice_client, run):

@@ -7,7 +7,6 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.accounts.models import Team
 from dashboard.runs.config.fields import all_fields
@@ -23,6 +22,7 @@ from tests.dashboard.runs.launching import (
     make_run,
 )
 from tests.dashboard.runs.test_clone import _fields
+from tests.page_client import PageClient
 from trainer.presets.preset import load_preset, preset_names
 
 # With a recipe of its own and without, with two recipes, in either form.
@@ -30,10 +30,8 @@ LAUNCHED = {("trl", False), ("grpo-zero", True), ("deepseekmath-process", False)
 SAVES_REWARD = "data-start-recipe"  # the form of a preset's own reward
 
 
-def _get(client: Client, team: Team, query: str) -> str:
-    response = client.get(f"/{team.slug}/runs/new?{query}")
-    assert response.status_code == 200
-    return unescape(response.text)
+def _get(client: PageClient, team: Team, query: str) -> str:
+    return unescape(client.read(f"/{team.slug}/runs/new?{query}"))
 
 
 def _marked(page: str, path: str) -> str:

@@ -1,11 +1,11 @@
 """A paused run's page: why it waits, what to do, and the buttons that do it."""
 
 import pytest
-from django.test import Client
 
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.runs.stories import Story, queue_run
+from tests.page_client import PageClient
 
 SHARE = {"max_error_share": 0.1}
 REASON = '100% of the scores failed.\n16 times, rule "judge": <b>away</b>'
@@ -16,10 +16,8 @@ def paused(shared_team) -> Run:
     return make_run(shared_team, state="paused", finished_at=None, pause_reason=REASON)
 
 
-def page(client: Client, run: Run) -> str:
-    response = client.get(f"/alpha/runs/{run.id}/")
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient, run: Run) -> str:
+    return client.read(f"/alpha/runs/{run.id}/")
 
 
 ALLOWED = 'name="max_error_share"'

@@ -6,7 +6,6 @@ import tomllib
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from dashboard.runs.charts.figures import NO_KL
@@ -14,6 +13,7 @@ from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run, RunEvent, RunState, SettingChange
 from tests.dashboard.completions.factories import make_config, make_run
 from tests.dashboard.runs.stories import Story, queue_run
+from tests.page_client import PageClient
 from trainer.config import RunConfig, read_config
 
 RULES = [
@@ -31,10 +31,8 @@ def run(shared_team) -> Run:
     return queue_run(shared_team)
 
 
-def page(client: Client, run: Run, tab: str = "") -> str:
-    response = client.get(f"/alpha/runs/{run.id}/{tab}")
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient, run: Run, tab: str = "") -> str:
+    return client.read(f"/alpha/runs/{run.id}/{tab}")
 
 
 def test_every_tab_names_the_run_and_its_state(alice_client, run):

@@ -29,6 +29,7 @@ from dashboard.supervision.clusters import (
 )
 from dashboard.supervision.models import Cluster, TeamCluster
 from dashboard.supervision.process import TrainerProcess
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 A, B = "ray-a:6379", "ray-b:6379"
@@ -61,10 +62,8 @@ def store(address: str = A, **found: Any) -> None:
     )
 
 
-def page(client: Client) -> str:
-    response = client.get(reverse("team_compute", args=["alpha"]))
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient) -> str:
+    return client.read(reverse("team_compute", args=["alpha"]))
 
 
 def choose(client: Client, address: str) -> int:

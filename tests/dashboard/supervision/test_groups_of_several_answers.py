@@ -57,9 +57,7 @@ def test_the_runs_prompts_become_rows_with_the_same_answers(run):
 
 def test_pages_show_each_of_the_answers(run, alice_client):
     def text(name: str, *args: object) -> str:
-        answer = alice_client.get(reverse(name, args=["alpha", *args]))
-        assert answer.status_code == 200
-        return answer.content.decode()
+        return alice_client.read(reverse(name, args=["alpha", *args]))
 
     four = '<bdi class="mono">4</bdi>, <bdi class="mono">say &quot;four&quot;␀</bdi>'
     for page in (text("group", run.pk, 1, 0), text("run_prompt", run.pk, 0)):

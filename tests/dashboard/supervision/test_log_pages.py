@@ -11,6 +11,7 @@ from dashboard.supervision.lease import claim_run
 from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register
 from dashboard.web.downloads import Streamed
+from tests.page_client import PageClient
 
 
 @pytest.fixture
@@ -21,10 +22,8 @@ def first_attempt(run) -> AttemptDirectory:
     return files
 
 
-def page(client: Client, run: Run, **query: object) -> str:
-    response = client.get(reverse("run_logs", args=["alpha", run.id]), query)
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient, run: Run, **query: object) -> str:
+    return client.read(reverse("run_logs", args=["alpha", run.id]), query)
 
 
 def part(client: Client, run: Run, **query: object) -> Any:

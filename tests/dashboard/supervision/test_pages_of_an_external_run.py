@@ -4,7 +4,6 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
 from dashboard.analysis.compare.differences import compare_settings
@@ -13,6 +12,7 @@ from dashboard.supervision.external_runs import open_run
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
+from tests.page_client import PageClient
 from trainer.events import StepFinished
 
 PAGES = (
@@ -36,10 +36,8 @@ def external(team, alice) -> Run:
     return run
 
 
-def page(client: Client, name: str, *args: object) -> str:
-    answer = client.get(reverse(name, args=["alpha", *args]))
-    assert answer.status_code == 200, (name, answer.status_code)
-    return answer.content.decode()
+def page(client: PageClient, name: str, *args: object) -> str:
+    return client.read(reverse(name, args=["alpha", *args]))
 
 
 def test_each_page_exists_and_names_the_trainer(external, alice_client):

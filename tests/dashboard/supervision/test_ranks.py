@@ -1,7 +1,6 @@
 """What each process of a run uses: stored in one row, shown as a table."""
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 
 from dashboard.runs.models import Run, RunEvent
@@ -11,6 +10,7 @@ from dashboard.supervision.models import RunRanks
 from dashboard.supervision.ranks import KEPT_STEPS, LEAST_STEPS, read_ranks
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.machines import make_rank
+from tests.page_client import PageClient
 from trainer.events import RanksMeasured
 
 
@@ -21,10 +21,8 @@ def measure(log: LogBuilder, step: int, *work: float) -> LogBuilder:
     return log.stepped(step, num_groups=0)
 
 
-def table(client: Client, run: Run) -> str:
-    response = client.get(reverse("run_ranks", args=["alpha", run.id]))
-    assert response.status_code == 200
-    return response.content.decode()
+def table(client: PageClient, run: Run) -> str:
+    return client.read(reverse("run_ranks", args=["alpha", run.id]))
 
 
 def test_a_run_keeps_the_newest_values_and_the_work_of_some_steps(claim, run):

@@ -25,6 +25,7 @@ from dashboard.supervision.system_samples import (
     read_points,
 )
 from tests.dashboard.supervision.machines import START, make_samples, make_worker
+from tests.page_client import PageClient
 
 pytestmark = pytest.mark.django_db
 BUSY = "import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
@@ -41,10 +42,8 @@ def answer(client: Client, run: Run, **query: object) -> Any:
     return response.json()
 
 
-def page(client: Client, run: Run) -> str:
-    response = client.get(reverse("run_metrics", args=["alpha", run.id]))
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient, run: Run) -> str:
+    return client.read(reverse("run_metrics", args=["alpha", run.id]))
 
 
 def busy_trainer(folder: Path) -> TrainerProcess:

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
@@ -18,15 +17,14 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.system_metrics import Reader
 from dashboard.supervision.worker_hosts import list_hosts
 from dashboard.supervision.workers import WorkerHeartbeat, register, store_facts
+from tests.page_client import PageClient
 from trainer.rewards.sandbox.slot import SandboxStatus
 
 pytestmark = pytest.mark.django_db
 
 
-def page(client: Client, slug: str = "alpha") -> str:
-    response = client.get(reverse("compute", args=[slug]))
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient, slug: str = "alpha") -> str:
+    return client.read(reverse("compute", args=[slug]))
 
 
 def test_without_workers_the_page_shows_how_to_start_one(alice_client):

@@ -1,13 +1,13 @@
 import re
 
 import pytest
-from django.test import Client
 from pytest_django.asserts import assertRedirects
 
 from dashboard.accounts.models import Team
 from dashboard.runs.models import Priority, Run
 from dashboard.supervision.workers import register
 from tests.dashboard.runs.stories import Story, queue_run
+from tests.page_client import PageClient
 
 
 @pytest.fixture
@@ -16,10 +16,8 @@ def runs(team) -> list[Run]:
     return [queue_run(team, name=f"run-{name}") for name in "abc"]
 
 
-def page(client: Client) -> str:
-    response = client.get("/alpha/compute/")
-    assert response.status_code == 200
-    return response.content.decode()
+def page(client: PageClient) -> str:
+    return client.read("/alpha/compute/")
 
 
 def test_the_teams_runs_are_listed_in_their_order(alice_client, runs):
