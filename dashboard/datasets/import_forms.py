@@ -179,7 +179,10 @@ class MappingForm(forms.Form):
         help_text="Jinja. {{ name }} is a column's value, {% for %} and {% if %} work, "
         "and {{ loop.index0 | letter }} gives options their letters.",
         widget=forms.Textarea(
-            attrs={"class": "form-control prompt-template", "rows": 6}
+            attrs={
+                "class": "form-control prompt-template font-monospace text-small",
+                "rows": 6,
+            }
             | {"spellcheck": "false"}
         ),
     )
@@ -357,7 +360,7 @@ class PasteForm(forms.Form):
         "a header line and at least two columns.",
         widget=forms.Textarea(
             attrs={
-                "class": "form-control pasted-rows",
+                "class": "form-control font-monospace text-small",
                 "rows": 6,
                 "spellcheck": "false",
             }

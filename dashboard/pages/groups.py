@@ -354,7 +354,7 @@ def _link_visits(
     """Written here: in the template they were a fifth of the page's time."""
     return format_html_join(
         "\n",
-        '<li><a class="signal-cell is-wide" data-signal="{signal}" href="{url}" '
+        '<li><a class="signal-cell" data-signal="{signal}" href="{url}" '
         'hx-get="{url}"{current} title="Step {step}: {words}, mean {mean}">'
         '<span class="visually-hidden">{words} at step </span>{step}</a></li>',
         (

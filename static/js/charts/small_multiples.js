@@ -42,7 +42,7 @@ export class SmallMultiples {
     });
     if (!isFirst) return;
     const line = document.createElement("div");
-    line.className = "small-line";
+    line.className = "small-line position-absolute";
     line.hidden = true;
     element.append(line);
     element.on("plotly_hover", ({ points }) => this.#point(points[0]?.x));

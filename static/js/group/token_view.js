@@ -34,7 +34,7 @@ function drawTokens(element, completion, scale) {
   const count = Math.max(completion.ids.length, Number(element.dataset.numTokens));
   if (count <= tokens.length) return;
   const rest = document.createElement("p");
-  rest.className = "completion-note";
+  rest.className = "completion-note m-0 text-quiet text-small";
   rest.textContent = `Showing the first ${tokens.length} of ${count} tokens.`;
   element.append(rest);
 }

@@ -61,7 +61,7 @@ export class LogLines {
     item.id = lineId(line.number);
     item.dataset.text = keyOf(line, this.#search);
     const number = document.createElement("a");
-    number.className = "log-number number";
+    number.className = "log-number text-quiet text-end number";
     number.href = `#${item.id}`;
     number.tabIndex = -1; // a stop at each of 2,000 lines would be no help
     number.textContent = line.number;
@@ -76,7 +76,7 @@ export class LogLines {
   #moreButton(line, text) {
     const button = document.createElement("button");
     button.type = "button";
-    button.className = "link-button log-more";
+    button.className = "link-button log-more fs-5";
     button.textContent = `Show all ${line.num_chars.toLocaleString("en-US")} characters`;
     button.addEventListener("click", async () => {
       const whole = await this.#server.whole(line);
@@ -98,7 +98,7 @@ function hasTime({ time }) {
 
 function timeOf(line) {
   const time = document.createElement("time");
-  time.className = "log-time number";
+  time.className = "log-time text-quiet number";
   if (!hasTime(line)) return time;
   const whole = new Date(line.time * 1000).toISOString();
   time.dateTime = whole;

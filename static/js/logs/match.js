@@ -18,7 +18,7 @@ export function matchItem(match, { isCurrent }) {
 function linkTo({ number }) {
   const link = document.createElement("a");
   link.href = `#${lineId(number)}`;
-  link.className = "log-number number";
+  link.className = "log-number text-quiet text-end number";
   link.textContent = number;
   link.ariaLabel = `Line ${number}`;
   return link;
@@ -26,7 +26,7 @@ function linkTo({ number }) {
 
 function around(lines) {
   const block = document.createElement("bdi");
-  block.className = "log-context";
+  block.className = "log-context text-quiet";
   block.textContent = lines.join("\n");
   return block;
 }

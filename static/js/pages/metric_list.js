@@ -60,7 +60,7 @@ export class MetricList {
     let group = groups.querySelector(`[data-list-group="${CSS.escape(title)}"]`);
     if (!group) {
       group = document.createElement("fieldset");
-      group.className = "metric-group";
+      group.className = "metric-group m-0 border-0";
       group.dataset.listGroup = title;
       const legend = document.createElement("legend");
       legend.textContent = title;
@@ -75,7 +75,12 @@ export class MetricList {
     const box = document.createElement("input");
     box.type = "checkbox";
     item.append(box, " ", makePart("metric-name", titleOf(metric)), " ");
-    item.querySelector(".metric-name").append(" ", makePart("metric-raw", metric));
+    item
+      .querySelector(".metric-name")
+      .append(
+        " ",
+        makePart("d-block text-truncate text-quiet font-monospace fs-5", metric),
+      );
     const last = makePart("number", "");
     last.dataset.listedLast = "";
     item.append(last);

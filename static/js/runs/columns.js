@@ -128,7 +128,7 @@ function offeredItem(one) {
 function chosenItem(one, index, { chosen }) {
   const item = document.createElement("li");
   const title = document.createElement("span");
-  title.className = "column-title";
+  title.className = "column-title py-1 px-2 text-break";
   title.append(...label(one));
   const up = button(`Move ${name(one)} up`, { move: one.key, by: -1 }, "↑");
   const down = button(`Move ${name(one)} down`, { move: one.key, by: 1 }, "↓");
@@ -143,7 +143,7 @@ const name = ({ title, note }) => (note ? `${title} ${note}` : title);
 function label({ title, note }) {
   if (!note) return [title];
   const quiet = document.createElement("span");
-  quiet.className = "col-note";
+  quiet.className = "text-quiet fw-normal";
   quiet.textContent = note;
   return [title, " ", quiet];
 }

@@ -84,7 +84,7 @@ function draw() {
     const line = make("polyline", {
       points: points.join(" "),
       "data-run": curve.id,
-      "data-colour": curve.colour,
+      class: `series-${curve.colour}`,
     });
     const title = make("title", {});
     title.textContent = curve.name;

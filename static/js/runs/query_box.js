@@ -72,7 +72,7 @@ function option({ text, about }, index) {
   item.append(name);
   if (about) {
     const note = document.createElement("span");
-    note.className = "suggestion-about";
+    note.className = "text-quiet text-end";
     note.textContent = about;
     item.append(" ", note);
   }

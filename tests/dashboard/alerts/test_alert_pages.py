@@ -206,7 +206,7 @@ def test_the_run_has_a_line_and_a_tab(alice_client, run):
     assert "KL, step 7" in overview
     health = alice_client.get(f"/alpha/runs/{run.pk}/health/").text
     assert re.findall(r"<span data-num-open>(\d+)<", health) == ["1"]
-    assert len(re.findall(r'class="health-alert"', health)) == 1
+    assert len(re.findall(r'class="health-alert ', health)) == 1
     assert live["seq"] == 3
     assert live["alerts"][0]["code"] == ""
     assert (live["alerts"][0]["step"], live["alerts"][0]["metric"]) == (7, "kl/mean")

@@ -165,7 +165,7 @@ def test_dropped_groups_are_shown(alice_client, run):
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "1 of 3 groups" in text
     assert "2 dropped" in text
-    assert page.count('class="left-out"') == 2
+    assert page.count('class="left-out ') == 2
     assert "data-dropped" in dropped
     assert "data-dropped" not in trained
 

@@ -163,7 +163,7 @@ def test_the_page_shows_examples_and_stores_a_version(alice_client):
     url = "/alpha/datasets/generate?task=chain_sum"
 
     page = alice_client.get(url).content.decode()
-    assert page.count('class="example-answer"') == 3
+    assert page.count('class="example-answer ') == 3
     assert "max_terms ≥ min_terms" in page
     answer = alice_client.post(url, {**FORM, "option-max_terms": "3"})
     own = ImportJob.objects.get()

@@ -38,7 +38,7 @@ def operator() -> Client:
 def rows_of(client: Client) -> dict[str, tuple[str, str]]:
     """By name: state and value."""
     page = client.get("/admin/server/").text
-    cells = r"<th scope=\"row\">(.*?)</th>\s*<td>(.*?)</td>\s*<td>(.*?)</td>"
+    cells = r"<th scope=\"row\"[^>]*>(.*?)</th>\s*<td>(.*?)</td>\s*<td>(.*?)</td>"
     found = re.findall(cells, page, re.DOTALL)
     bare = [[re.sub(r"<[^>]+>", "", text).strip() for text in row] for row in found]
     return {name: (word, value) for name, word, value in bare}

@@ -330,7 +330,7 @@ def test_a_rule_without_a_score_is_marked_with_its_reason(alice_client, version)
     assert first is None
     assert second == (2, error)
     assert answer.text.count("rule-chip") == 1
-    assert answer.text.count('class="cell-error"') == 2
+    assert answer.text.count('class="cell-error ') == 2
 
 
 def test_scores_that_no_process_was_free_for_are_asked_for_again(

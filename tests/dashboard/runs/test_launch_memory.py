@@ -166,9 +166,12 @@ def test_an_unreadable_reward_model_is_listed(alice_client, team, model, classif
 
 
 def test_every_part_has_a_colour():
-    css = Path(__file__).parents[3] / "static/css/pages/launch_memory.css"
+    css = Path(__file__).parents[3] / "static/css"
+    text = "".join(
+        (css / name).read_text() for name in ("colors.css", "pages/launch_memory.css")
+    )
 
-    coloured = re.findall(r"\.memory-fill-(\d+) ", css.read_text())
+    coloured = re.findall(r"\.series-(\d+) ", text)
 
     most = len(ALWAYS) + len(UPDATING) + len(SAMPLING)
     assert {int(number) for number in coloured} == set(range(1, most + 1))
