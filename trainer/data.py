@@ -243,6 +243,15 @@ class PromptRenderer:
             config.chat_template == "auto"
             and getattr(tokenizer, "chat_template", None) is not None
         )
+        options = config.chat_template_kwargs if config.chat_template == "auto" else {}
+        template = str(getattr(tokenizer, "chat_template", None) or "")
+        if unread := ", ".join(name for name in options if name not in template):
+            raise ValueError(
+                f"The model's chat template does not read {unread}. Remove it from "
+                "data.chat_template_kwargs."
+                if template
+                else "The model has no chat template. Empty data.chat_template_kwargs."
+            )
 
     def render(self, row: Row) -> Prompt:
         """Return the prompt of a row; ValueError when it is empty or too long."""
@@ -288,9 +297,18 @@ class PromptRenderer:
 
     def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
         tools = _tools(row)
+        # A last message of the assistant is what the completion begins with.
+        is_begun = messages[-1]["role"] == "assistant" and bool(
+            messages[-1].get("content")
+        )
         try:
             text = self._tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=True
+                messages,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=not is_begun,
+                continue_final_message=is_begun,
+                **self._config.chat_template_kwargs,
             )
         # A template is a model's own program: it raises what it likes, such as that it
         # knows no system role, and fails as Python does at what it did not expect.

@@ -199,6 +199,7 @@ def evaluate(
         SamplingParams(
             max_new_tokens=config.rollout.max_new_tokens,
             temperature=config.evaluation.temperature,
+            stop=tuple(config.rollout.stop),
         ),
         on_group=scoring.add,
     )

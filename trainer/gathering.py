@@ -255,6 +255,7 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
                             for turn in completion.turns
                         ],
                         "end_reason": completion.end_reason,
+                        "is_stopped_by_text": completion.is_stopped_by_text,
                         "total": score.total,
                         "rules": score.rules,
                         "errors": score.errors,
@@ -325,6 +326,7 @@ def _group_of(
                     for turn in completion["turns"]
                 ),
                 end_reason=completion["end_reason"],
+                is_stopped_by_text=completion.get("is_stopped_by_text", False),
             )
             for completion in tree["completions"]
         ),

@@ -51,7 +51,7 @@ def cut_steps(
     completion.
     """
     text = completion.text
-    written = completion.token_ids[: -1 if completion.end_reason == "stop" else None]
+    written = completion.token_ids[: -1 if completion.has_end_token else None]
     cuts = [(0, 0)]  # in the text, in the tokens
     # Half a surrogate pair is no UTF-8, which RE2 reads; its stand-in is as long.
     readable = text.encode("utf-8", "replace").decode("utf-8")

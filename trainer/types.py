@@ -40,6 +40,8 @@ class Rollout:
 
     turns: tuple[Turn, ...]
     end_reason: EndReason
+    # One of the texts `rollout.stop` ended it, not a token for that.
+    is_stopped_by_text: bool = False
 
     @classmethod
     def of_one_turn(
@@ -49,10 +51,20 @@ class Rollout:
         token_ids: tuple[int, ...],
         logprobs: tuple[float, ...],
         end_reason: EndReason,
+        is_stopped_by_text: bool = False,
     ) -> Self:
         """Return what a policy wrote that no one answered."""
         turn = Turn(text=text, token_ids=token_ids, logprobs=logprobs)
-        return cls(turns=(turn,), end_reason=end_reason)
+        return cls(
+            turns=(turn,),
+            end_reason=end_reason,
+            is_stopped_by_text=is_stopped_by_text,
+        )
+
+    @property
+    def has_end_token(self) -> bool:
+        """The last token ended the completion and is no part of its text."""
+        return self.end_reason == "stop" and not self.is_stopped_by_text
 
     @cached_property
     def text(self) -> str:

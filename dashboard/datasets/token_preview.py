@@ -32,7 +32,13 @@ DATA_FOLDER = re.compile(
     r"|runs/(?P<run>\d{1,18})/(checkpoints|kept)/[^/]+/model"
 )
 # Of DataConfig: what a prompt is made of besides its row.
-SETTINGS = ("system_prompt", "prompt_template", "completion_prefix", "chat_template")
+SETTINGS = (
+    "system_prompt",
+    "prompt_template",
+    "completion_prefix",
+    "chat_template",
+    "chat_template_kwargs",
+)
 NUM_ROWS = 5
 MAX_ROW_CHARS = 200_000
 MAX_SETTING_CHARS = 20_000
@@ -217,7 +223,7 @@ def _refuse_size(row: Row, data: dict[str, Any]) -> str:
             f"{MAX_ROW_CHARS:,}. Choose another row."
         )
     for name in SETTINGS:
-        length = len(data[name] or "")
+        length = len(str(data[name] or ""))
         if length > MAX_SETTING_CHARS:
             return (
                 f"data.{name} has {length:,} characters; the preview allows at most "

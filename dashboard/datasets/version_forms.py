@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -203,8 +204,17 @@ class PromptForm(forms.Form):
     system_prompt = _text("system_prompt")
     prompt_template = _text("prompt_template")
     completion_prefix = _text("completion_prefix")
+    chat_template_kwargs = _text("chat_template_kwargs")
 
     clean_model = TokenForm.clean_model
+
+    def clean_chat_template_kwargs(self) -> Any:
+        try:
+            return json.loads(self.cleaned_data["chat_template_kwargs"] or "{}")
+        except (ValueError, RecursionError):
+            raise forms.ValidationError(
+                'Write a JSON object, such as {"enable_thinking": false}.'
+            ) from None
 
     def add_prefix(self, field_name: str) -> str:
         return f"data.{field_name}" if field_name in SETTINGS else field_name
@@ -218,14 +228,17 @@ class PromptForm(forms.Form):
     @property
     def settings(self) -> dict[str, Any]:
         """The fields of DataConfig."""
+        options = self.cleaned_data["chat_template_kwargs"]
         texts = {
-            name: self.cleaned_data[name].replace("\r\n", "\n") for name in SETTINGS
+            name: self.cleaned_data[name].replace("\r\n", "\n")
+            for name in SETTINGS[:-1]
         }
         return {
             "system_prompt": texts["system_prompt"] or None,
             "prompt_template": texts["prompt_template"] or None,
             "completion_prefix": texts["completion_prefix"],
             "chat_template": texts["chat_template"] or "auto",
+            "chat_template_kwargs": options,
             "max_prompt_tokens": DataConfig.model_fields["max_prompt_tokens"].default,
         }
 

@@ -211,6 +211,8 @@ def _describe(path: str, schema: dict[str, Any], about: Any) -> SchemaField:
     ]
     shapes = [shape for shape in shapes if not shape.keys() & {"enum", "const"}]
     kind, shape = _kind(shapes, choices), {**schema, **(shapes[0] if shapes else {})}
+    if (about or {}).get("is_json"):
+        kind = "json"
     if kind == "choice" and shapes:
         choices += [True, False]
     name = path.rpartition(".")[2].replace("_", " ")

@@ -30,6 +30,15 @@ def rendered(policy: Policy, each: Row, **options: Any) -> str:
     return prompt.text
 
 
+def text_of(policy: Policy, of: Row, **options: Any) -> str:
+    """The prompt's text, which may have characters that the tokenizer has not."""
+    return (
+        PromptRenderer(policy.tokenizer, DataConfig(rows="-", **options))
+        .render(of)
+        .text
+    )
+
+
 def test_encoding_round_trips(policy):
     ids = policy.tokenizer.encode(CHARACTERS)
 
@@ -70,6 +79,44 @@ def test_a_chat_template_is_used_where_there_is_one(policy):
     text = PromptRenderer(policy.tokenizer, config).render(row("ab")).text
 
     assert text == "<u>ab<a>"
+
+
+def test_options_reach_the_chat_template(policy):
+    thinks = "{% if enable_thinking is not defined or enable_thinking %}<t>{% endif %}"
+    policy.tokenizer.chat_template = TEMPLATE + thinks
+
+    plain = text_of(policy, row("ab"))
+    options = {"enable_thinking": False}
+    without = text_of(policy, row("ab"), chat_template_kwargs=options)
+
+    assert plain == "<u>ab<a><t>"
+    assert without == "<u>ab<a>"
+
+
+@pytest.mark.parametrize(
+    ("template", "named"), [(TEMPLATE, "enable_thinking"), (None, "no chat template")]
+)
+def test_an_option_that_the_template_does_not_read_is_refused(policy, template, named):
+    policy.tokenizer.chat_template = template
+    config = DataConfig(rows="-", chat_template_kwargs={"enable_thinking": False})
+
+    with pytest.raises(ValueError, match=named):
+        PromptRenderer(policy.tokenizer, config)
+
+    unused = config.model_copy(update={"chat_template": "none"})
+    assert PromptRenderer(policy.tokenizer, unused).render(row("ab")).text == "ab"
+
+
+def test_a_last_message_of_the_assistant_begins_the_completion(policy):
+    ends = TEMPLATE.replace("{% endfor %}", "<e>{% endfor %}")
+    policy.tokenizer.chat_template = ends
+    asked = {"role": "user", "content": "ab"}
+    begun = {"role": "assistant", "content": "b="}
+
+    assert text_of(policy, row((asked,))) == "<u>ab<e><a>"
+    assert text_of(policy, row((asked, begun))) == "<u>ab<e><a>b="
+    # As it stands between two questions it is a turn like others.
+    assert text_of(policy, row((asked, begun, asked))).count("<e>") == 3
 
 
 @pytest.mark.parametrize("chat_template", [None, TEMPLATE.replace("[0]", "[2]")])

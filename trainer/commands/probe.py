@@ -167,7 +167,7 @@ class Probing:
         begin = time.perf_counter()
         completions = self.run.engine.sample(
             _requests(prompts, seed=config.seed, num_samples=self.num_samples),
-            _sampling(config),
+            SamplingParams.of(config.rollout),
             on_group=add,
         )
         sampled = time.perf_counter()
@@ -334,16 +334,6 @@ def _requests(
         )
         for prompt in prompts
     ]
-
-
-def _sampling(config: RunConfig) -> SamplingParams:
-    rollout = config.rollout
-    return SamplingParams(
-        max_new_tokens=rollout.max_new_tokens,
-        temperature=rollout.temperature,
-        top_p=rollout.top_p,
-        top_k=rollout.top_k,
-    )
 
 
 def _peak_bytes(device: torch.device) -> float:
@@ -574,7 +564,7 @@ def _sample_side(
     )
     completions = engine.sample(
         _requests(prompts, seed=config.seed, num_samples=num_samples),
-        _sampling(config),
+        SamplingParams.of(config.rollout),
         on_group=lambda index, _: on_prompt(index),
     )
     if scorer is not None:

@@ -25,7 +25,13 @@ from trainer.config.reading import (
     without_model_paths,
 )
 from trainer.config.run import CHANGEABLE, Phase, PhaseConfig, RunConfig
-from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+from trainer.config.task import (
+    DataConfig,
+    ModelConfig,
+    RewardConfig,
+    RolloutConfig,
+    restrictions_of,
+)
 from trainer.config.training import (
     CheckpointConfig,
     DistributedConfig,
@@ -72,5 +78,6 @@ __all__ = [
     "read_about",
     "read_config",
     "require_packages",
+    "restrictions_of",
     "without_model_paths",
 ]

@@ -265,12 +265,11 @@ def _normalizing(config: Settings) -> str:
 def _sampling(config: Settings) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
     uses_sampling = loss.old_logprobs == "sampling" or loss.importance_correction
-    if uses_sampling and (rollout.top_p < 1 or rollout.top_k > 0):
+    if uses_sampling and rollout.restrictions:
         yield (
-            f"rollout.top_p = {rollout.top_p:g} and top_k = {rollout.top_k} sample "
-            "from part of the vocabulary, so the sampling log-probs are not those of "
-            'the whole. Use top_p = 1 and top_k = 0, or old_logprobs = "policy" '
-            "without importance_correction."
+            f"Completions are sampled with {rollout.restrictions}, which their "
+            "log-probs leave out. Remove the setting, or use old_logprobs = "
+            '"policy" without importance_correction.'
         )
     # A KL in the reward is measured on the log-probs of sampling.
     compares = uses_sampling or (loss.kl_in == "reward" and loss.kl_coef > 0)
@@ -325,11 +324,10 @@ def _engine(config: Settings) -> Iterator[str]:
 def complaints_of_vllm(config: Settings) -> Iterator[str]:
     """Yield what vLLM cannot sample."""
     rollout = config.rollout
-    if rollout.top_p < 1 or rollout.top_k > 0:
+    if rollout.restrictions:
         yield (
-            f"rollout.top_p = {rollout.top_p:g} and top_k = {rollout.top_k} sample "
-            "from part of the vocabulary, and vLLM returns log-probs of that part "
-            'only. Use top_p = 1 and top_k = 0, or rollout.engine = "transformers".'
+            f"vLLM's log-probs include {rollout.restrictions}; the policy's do not. "
+            'Remove the setting, or use rollout.engine = "transformers".'
         )
     coldest = min(rollout.temperature, config.evaluation.temperature or 1)
     if coldest < _VLLM_COLDEST:

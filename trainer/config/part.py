@@ -72,6 +72,7 @@ class About(TypedDict, total=False):
     cluster_title: str  # where the run is on a cluster
     main: int  # place among the settings that people change from run to run
     is_long: bool  # a text of several lines
+    is_json: bool  # written as JSON also where a form has another way
     choices: dict[str, str]  # what each means; "": left empty
     no_effect: NoEffect  # when the field does nothing
     fork: str  # why a run that goes on from a checkpoint cannot change it

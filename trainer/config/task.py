@@ -169,6 +169,15 @@ class DataConfig(Part):
             }
         ),
     )
+    chat_template_kwargs: dict[str, Any] = Field(
+        {},
+        title="Chat template options",
+        description="Values for the chat template, as a JSON object, such as "
+        '{"enable_thinking": false}.',
+        json_schema_extra=about(
+            no_effect={"there is no chat template": {"data.chat_template": ["none"]}}
+        ),
+    )
     max_prompt_tokens: int = Field(
         512,
         ge=1,
@@ -187,6 +196,48 @@ class DataConfig(Part):
                 "completions are sampled": {"rollout.source": ["policy", "start"]}
             }
         ),
+    )
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _are_the_templates(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if taken := _RENDERED & options.keys():
+            raise ValueError(
+                f"{', '.join(sorted(taken))}: set by Cohort, not by the template's "
+                "options"
+            )
+        return options
+
+
+# What a prompt is rendered by, beside its template's options.
+_RENDERED = {
+    "add_generation_prompt",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+}
+# Settings of sampling that change the choice of tokens, but not their log-probs.
+_RESTRICTIONS = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+def restrictions_of(sampling: Any) -> str:
+    """Name those that are set, with their values; "": none."""
+    values = {name: getattr(sampling, name) for name in _RESTRICTIONS}
+    return ", ".join(
+        f"{name} = {value:g}"
+        for name, value in values.items()
+        if value != _RESTRICTIONS[name]
     )
 
 
@@ -258,6 +309,33 @@ class RolloutConfig(Part):
         title="Top-k",
         description="Sample from the k most likely tokens. 0: from all.",
         json_schema_extra=about(unit="tokens", no_effect=NOT_SAMPLED),
+    )
+    min_p: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        title="Min-p",
+        description="Sample from tokens that are at least this share as likely as the "
+        "likeliest. 0: from all.",
+        json_schema_extra=about(no_effect=NOT_SAMPLED),
+    )
+    repetition_penalty: float = Field(
+        1.0,
+        gt=0,
+        le=10,
+        title="Repetition penalty",
+        description="Divides positive logits, and multiplies negative ones, of tokens "
+        "that the prompt or the completion has. 1: none. Completions are then not the "
+        "policy's own: prefer 1.",
+        json_schema_extra=about(no_effect=NOT_SAMPLED),
+    )
+    stop: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        [],
+        max_length=8,
+        title="Stop texts",
+        description="Texts that end a completion, as a JSON list. A completion keeps "
+        "the token in which such a text is complete.",
+        json_schema_extra=about(is_json=True, no_effect=NOT_SAMPLED),
     )
     logprob_temperature: float | None = Field(
         None,
@@ -391,6 +469,11 @@ class RolloutConfig(Part):
         if name == "decoding" and value == "graphs":
             return "auto"  # an earlier choice, which stored runs may hold
         return super().value_of(name, value)
+
+    @property
+    def restrictions(self) -> str:
+        """Name what changes the choice of tokens, but not their log-probs."""
+        return restrictions_of(self)
 
     @property
     def urls(self) -> tuple[str, ...]:

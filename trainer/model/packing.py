@@ -147,6 +147,7 @@ class TrainingSample:
     completion_ids: tuple[int, ...]
     sampling_logprobs: tuple[float, ...]
     end_reason: EndReason = "stop"
+    is_stopped_by_text: bool = False
     # Of each of the completion's tokens, whether the policy wrote it; None: all.
     loss_mask: tuple[bool, ...] | None = None
 
@@ -347,6 +348,7 @@ def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
                 completion_ids=completion.token_ids,
                 sampling_logprobs=completion.logprobs,
                 end_reason=completion.end_reason,
+                is_stopped_by_text=completion.is_stopped_by_text,
                 loss_mask=completion.loss_mask if len(completion.turns) > 1 else None,
             )
             for group in groups
@@ -461,7 +463,8 @@ def _covered(sample: TrainingSample, loss: LossConfig) -> Bools:
     covered = np.concatenate([np.ones(num_prompt, dtype=bool), _loss_mask(sample)])
     if loss.mask_truncated and sample.end_reason == "length":
         covered[:] = False
-    if loss.mask_end_token and sample.end_reason == "stop" and sample.completion_ids:
+    has_end_token = sample.end_reason == "stop" and not sample.is_stopped_by_text
+    if loss.mask_end_token and has_end_token and sample.completion_ids:
         covered[-1] = False
     return covered
 

@@ -37,10 +37,13 @@ from trainer.rollout.engine import (
     OnGroup,
     OnSlowed,
     Request,
+    Sampled,
     SamplingParams,
     Slowed,
     a_few,
+    as_completion,
     describe_gap,
+    has_any,
     ignore,
     logprob_gap,
     max_logprob_gap,
@@ -267,6 +270,10 @@ class TransformersEngine:
         reported = torch.zeros_like(ended)  # of those ended
         num_reported = 0
         draws = _Draws(rows.seeds, device)
+        seen = self._seen(rows.requests, params)
+        if seen is not None:
+            seen = seen[owner]
+        stop = _StopTexts(params.stop, policy.tokenizer)
         check_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(params.max_new_tokens):
             tick()
@@ -276,12 +283,23 @@ class TransformersEngine:
                 temperature=params.temperature,
                 top_p=params.top_p,
                 top_k=params.top_k,
+                min_p=params.min_p,
+                seen=seen,
+                repetition_penalty=params.repetition_penalty,
             )
             written.add(chosen, logprob)
+            if seen is not None:
+                seen.scatter_(1, chosen[:, None], True)
             ended = ended | self._ends(chosen)
+            if params.stop:
+                stop.add(chosen)
             if place + 1 == params.max_new_tokens:
                 break
-            num_ended = int(ended.sum()) if (place + 1) % check_every == 0 else 0
+            num_ended = 0
+            if (place + 1) % check_every == 0:
+                if params.stop:
+                    ended = ended | stop.find(device)
+                num_ended = int(ended.sum())
             if num_ended == len(live):
                 break
             if num_ended > 0:
@@ -289,7 +307,9 @@ class TransformersEngine:
                 leave = decoder.should_drop_ended(num_ended, len(live), num_left)
                 if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
                     written.settle(live)
-                    completions = self._ended(live[ended & ~reported], written, rows)
+                    completions = self._ended(
+                        live[ended & ~reported], written, rows, params.stop
+                    )
                     yield partial(collected.add_all, completions)
                     reported, num_reported = ended, num_ended
                 if leave:
@@ -297,12 +317,27 @@ class TransformersEngine:
                     decoder.keep(stay)
                     live, chosen, ended = live[stay], chosen[stay], ended[stay]
                     positions = positions[stay]
+                    stop.keep(stay)
+                    if seen is not None:
+                        seen = seen[stay]
                     reported, num_reported = ended, 0
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        completions = self._ended(live[~reported], written, rows)
+        completions = self._ended(live[~reported], written, rows, params.stop)
         yield partial(collected.add_all, completions)
+
+    def _seen(
+        self, requests: Sequence[Request], params: SamplingParams
+    ) -> torch.Tensor | None:
+        """Mark each prompt's tokens, bool [P, V], where a penalty asks for them."""
+        if params.repetition_penalty == 1:
+            return None
+        size = self._policy.head.weight.shape[0]
+        seen = torch.zeros(len(requests), size, dtype=torch.bool)
+        for row, request in zip(seen, requests, strict=True):
+            row[list(request.token_ids)] = True
+        return seen.to(self._policy.device)
 
     def _ends(self, chosen: torch.Tensor) -> torch.Tensor:
         if len(self._eos) == 1:  # isin takes five times as long
@@ -354,33 +389,39 @@ class TransformersEngine:
         return cache, hidden[:, -1]
 
     def _ended(
-        self, ended: torch.Tensor, written: _Written, rows: _Rows
+        self,
+        ended: torch.Tensor,
+        written: _Written,
+        rows: _Rows,
+        stop: tuple[str, ...],
     ) -> list[tuple[tuple[int, int], Rollout]]:
         """Return the completions of some rows, without the tokens behind their end."""
-        rows_ended = []
         tokens = written.tokens[ended]
         ends = self._ends(tokens)
         counts = torch.where(
             ends.any(dim=1), ends.int().argmax(dim=1) + 1, ends.shape[1]
         )
-        for row, ids, values, stops, count in zip(
-            ended.tolist(),
-            tokens.tolist(),
-            written.logprobs[ended].tolist(),
-            ends.any(dim=1).tolist(),
-            counts.tolist(),
-            strict=True,
-        ):
-            # The ending token itself is no part of the text.
-            text = ids[: count - 1] if stops else ids[:count]
-            completion = Rollout.of_one_turn(
-                text=decode_text(self._policy.tokenizer, text),
-                token_ids=tuple(ids[:count]),
-                logprobs=tuple(values[:count]),
-                end_reason="stop" if stops else "length",
+        tokenizer, eos_ids = self._policy.tokenizer, self._eos.tolist()
+        return [
+            (
+                rows.owners[row],
+                as_completion(
+                    Sampled(
+                        token_ids=tuple(ids[:count]), logprobs=tuple(logprobs[:count])
+                    ),
+                    tokenizer,
+                    eos_ids,
+                    stop,
+                ),
             )
-            rows_ended.append((rows.owners[row], completion))
-        return rows_ended
+            for row, ids, logprobs, count in zip(
+                ended.tolist(),
+                tokens.tolist(),
+                written.logprobs[ended].tolist(),
+                counts.tolist(),
+                strict=True,
+            )
+        ]
 
 
 class _Written:
@@ -410,6 +451,34 @@ class _Written:
         self.logprobs[live, span] = torch.stack(logprobs, dim=1)
         self._first += len(self._new)
         self._new = []
+
+
+class _StopTexts:
+    """Finds rows that have written a text which ends a completion."""
+
+    def __init__(
+        self, texts: tuple[str, ...], tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        self._texts = texts
+        self._tokenizer = tokenizer
+        # A token is a byte at least, and may begin before the text or end behind it.
+        longest = max((len(text.encode()) for text in texts), default=0)
+        self._num_tokens = longest + _GPU_TOKENS_PER_LOOK
+        self._last: list[torch.Tensor] = []
+
+    def add(self, chosen: torch.Tensor) -> None:
+        self._last = [*self._last, chosen][-self._num_tokens :]
+
+    def keep(self, stay: torch.Tensor) -> None:
+        self._last = [chosen[stay] for chosen in self._last]
+
+    def find(self, device: torch.device) -> torch.Tensor:
+        """Tell of each row whether its last tokens have a text; bool [rows]."""
+        rows = torch.stack(self._last, dim=1).tolist()
+        return torch.tensor(
+            [has_any(decode_text(self._tokenizer, ids), self._texts) for ids in rows],
+            device=device,
+        )
 
 
 class _Draws:

@@ -34,6 +34,9 @@ def draw_tokens(
     temperature: float,
     top_p: float = 1.0,
     top_k: int = 0,
+    min_p: float = 0.0,
+    seen: torch.Tensor | None = None,
+    repetition_penalty: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw one token per row by inverting the distribution function at `uniform`.
 
@@ -43,21 +46,35 @@ def draw_tokens(
         temperature: 0 takes the likeliest token.
         top_p: draw among the likeliest tokens that hold this share.
         top_k: draw among so many likeliest tokens; 0: among all.
+        min_p: draw among tokens that are at least this share as likely as the
+            likeliest (arXiv:2407.01082).
+        seen: bool [rows, V]: tokens whose logits `repetition_penalty` divides where
+            they are above 0 and multiplies where they are below (arXiv:1909.05858).
 
     Returns:
         (token ids [rows], their log-probs [rows]). The log-probs are those of the whole
         vocabulary at this temperature, whatever part of it was drawn from.
     """
+    preferred = logits
+    if seen is not None:
+        lowered = torch.where(
+            logits > 0, logits / repetition_penalty, logits * repetition_penalty
+        )
+        preferred = torch.where(seen, lowered, logits)
     if temperature == 0:
         logprobs = torch.log_softmax(logits, dim=-1)
-        chosen = logits.argmax(dim=-1)
+        chosen = preferred.argmax(dim=-1)
         return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
     if temperature != 1:
-        logits = logits / temperature
+        logits, preferred = logits / temperature, preferred / temperature
     probs = torch.softmax(logits, dim=-1)
-    kept = probs
+    drawn_from = probs if seen is None else torch.softmax(preferred, dim=-1)
+    kept = drawn_from
     if top_p < 1 or top_k > 0:
-        kept = keep_likeliest(probs, top_p=top_p, top_k=top_k)
+        kept = keep_likeliest(drawn_from, top_p=top_p, top_k=top_k)
+    if min_p > 0:
+        least = min_p * drawn_from.amax(dim=1, keepdim=True)
+        kept = torch.where(drawn_from >= least, kept, 0.0)
     mass = kept.cumsum(dim=-1)
     # scaled by the last value, since rounding leaves the sum a little off 1
     total = mass[:, -1:].contiguous()

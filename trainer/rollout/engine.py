@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from trainer.config import RolloutConfig, restrictions_of
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.tokenizers import decode_text
@@ -27,16 +29,39 @@ class Request:
 class SamplingParams:
     """The way to choose a completion's tokens, and how many there are at most.
 
-    `top_p` and `top_k` restrict the choice only: log-probs are those of the whole
-    vocabulary at this temperature, so that a ratio to the policy's log-probs is 1 for
-    an unchanged policy. Temperature 0 takes the likeliest token; log-probs are then
-    those of temperature 1.
+    `top_p`, `top_k`, `min_p` and `repetition_penalty` change the choice only: log-probs
+    are those of the whole vocabulary at this temperature, so that a ratio to the
+    policy's log-probs is 1 for an unchanged policy. Temperature 0 takes the likeliest
+    token; log-probs are then those of temperature 1.
+
+    `stop`: a completion ends with the token in which it has one of these texts.
     """
 
     max_new_tokens: int
     temperature: float
     top_p: float = 1.0  # 1: any token
     top_k: int = 0  # 0: any token
+    min_p: float = 0.0  # 0: any token
+    repetition_penalty: float = 1.0  # 1: none
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rollout: RolloutConfig) -> Self:
+        """Return those with which a run samples."""
+        return cls(
+            max_new_tokens=rollout.max_new_tokens,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            min_p=rollout.min_p,
+            repetition_penalty=rollout.repetition_penalty,
+            stop=tuple(rollout.stop),
+        )
+
+    @property
+    def restrictions(self) -> str:
+        """Name what changes the choice of tokens, but not their log-probs."""
+        return restrictions_of(self)
 
 
 # Takes the place of a request and its completions, in order.
@@ -253,30 +278,53 @@ def as_groups(
     *,
     tokenizer: PreTrainedTokenizerBase,
     eos_ids: Sequence[int],
+    stop: Sequence[str] = (),
 ) -> list[tuple[Rollout, ...]]:
     """Return the completions of each request, of what `seeded_prompts` asked for."""
     samples = iter(sampled)
     return [
-        tuple(as_completion(next(samples), tokenizer, eos_ids) for _ in request.seeds)
+        tuple(
+            as_completion(next(samples), tokenizer, eos_ids, stop)
+            for _ in request.seeds
+        )
         for request in requests
     ]
 
 
 def as_completion(
-    sampled: Sampled, tokenizer: PreTrainedTokenizerBase, eos_ids: Sequence[int]
+    sampled: Sampled,
+    tokenizer: PreTrainedTokenizerBase,
+    eos_ids: Sequence[int],
+    stop: Sequence[str] = (),
 ) -> Rollout:
     """Return a completion as the trainer has it, of one that ends with such a token or
-    not.
+    not; what is behind the first of the texts `stop` is cut off.
     """
-    stops = sampled.token_ids[-1] in eos_ids
+    ids, logprobs = sampled.token_ids, sampled.logprobs
+    has_end_token = ids[-1] in eos_ids
     # The ending token itself is no part of the text.
-    written = sampled.token_ids[:-1] if stops else sampled.token_ids
+    written = ids[:-1] if has_end_token else ids
+    text = decode_text(tokenizer, written)
+    if is_stopped := has_any(text, stop):
+        # A token too many has the text, a token too few has not.
+        count = 1 + bisect_left(
+            range(1, len(written)),
+            True,
+            key=lambda count: has_any(decode_text(tokenizer, written[:count]), stop),
+        )
+        ids, logprobs, has_end_token = ids[:count], logprobs[:count], False
+        text = decode_text(tokenizer, ids)
     return Rollout.of_one_turn(
-        text=decode_text(tokenizer, written),
-        token_ids=sampled.token_ids,
-        logprobs=sampled.logprobs,
-        end_reason="stop" if stops else "length",
+        text=text,
+        token_ids=ids,
+        logprobs=logprobs,
+        end_reason="stop" if has_end_token or is_stopped else "length",
+        is_stopped_by_text=is_stopped,
     )
+
+
+def has_any(text: str, stop: Sequence[str]) -> bool:
+    return any(part in text for part in stop)
 
 
 class Collected:

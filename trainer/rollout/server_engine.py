@@ -281,7 +281,11 @@ class VllmServerEngine:
         groups: list[tuple[Rollout, ...]] = [()] * len(requests)
         for first, (share, sampled) in enumerate(zip(shares, replies, strict=True)):
             groups[first::count] = as_groups(
-                share, sampled, tokenizer=self.tokenizer, eos_ids=eos_ids
+                share,
+                sampled,
+                tokenizer=self.tokenizer,
+                eos_ids=eos_ids,
+                stop=params.stop,
             )
         return groups
 

@@ -57,12 +57,7 @@ class EngineSource:
         self._engine = engine
         self._seed = config.seed
         self._group_size = rollout.group_size
-        self._params = SamplingParams(
-            max_new_tokens=rollout.max_new_tokens,
-            temperature=rollout.temperature,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-        )
+        self._params = SamplingParams.of(rollout)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -275,10 +275,10 @@ class VllmSampler:
         Raises:
             ValueError: a prompt leaves no room for so many new tokens.
         """
-        if params.top_p < 1 or params.top_k > 0:
+        if params.restrictions:
             raise ValueError(
-                "vLLM returns log-probs of the part of the vocabulary that it sampled "
-                "from, not of the whole. Use top_p = 1 and top_k = 0."
+                f"vLLM's log-probs would include {params.restrictions}; the policy's "
+                "do not. Remove the setting."
             )
         longest = max(len(prompt.token_ids) for prompt in prompts)
         if longest + params.max_new_tokens > self.max_length:
@@ -302,7 +302,10 @@ class VllmSampler:
                         flat_logprobs=True,  # in lists, not an object for each token
                         stop_token_ids=list(eos_ids),
                         ignore_eos=True,  # those above are all
-                        detokenize=False,
+                        stop=list(params.stop),
+                        include_stop_str_in_output=True,
+                        detokenize=bool(params.stop),
+                        skip_special_tokens=False,
                     )
                     for prompt in prompts
                 ],
@@ -463,7 +466,8 @@ class VllmSampler:
             enable_sleep_mode=self._sleeps,
             # without a GPU, compiling would take longer than it saves
             enforce_eager=not self._on_gpu,
-            skip_tokenizer_init=True,
+            # its tokenizer finds texts that end a completion
+            skip_tokenizer_init=False,
             generation_config="vllm",
             trust_remote_code=False,
             disable_log_stats=True,
@@ -546,7 +550,7 @@ class VllmEngine:
         ]
 
         def collect(number: int, sampled: Sampled) -> None:
-            completion = as_completion(sampled, self.tokenizer, eos_ids)
+            completion = as_completion(sampled, self.tokenizer, eos_ids, params.stop)
             collected.add(owners[number], completion)
 
         self._sampler.sample(

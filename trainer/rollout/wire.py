@@ -42,6 +42,7 @@ _QUESTION = {
     "eos_ids": (torch.int64, 1),
     "max_new_tokens": (torch.int64, 0),
     "temperature": (torch.float64, 0),
+    "stop": (torch.uint8, 1),
     "version": (torch.int64, 0),
 }
 _ANSWER = {
@@ -110,6 +111,7 @@ def pack_question(question: Question) -> bytes:
         eos_ids=question.eos_ids,
         max_new_tokens=params.max_new_tokens,
         temperature=params.temperature,
+        stop=list("\0".join(params.stop).encode()),
         version=question.version,
     )
 
@@ -132,6 +134,7 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
         raise ValueError("lengths must match the prompts in tokens.")
     check_range("tokens", tokens, vocabulary)
     check_range("eos_ids", tensors["eos_ids"], vocabulary)
+    stop = bytes(tensors["stop"].tolist()).decode()
     temperature, num_new = tensors["temperature"].item(), tensors["max_new_tokens"]
     if not 0 <= temperature < math.inf or int(num_new) < 1:
         raise ValueError("temperature must be at least 0, max_new_tokens at least 1.")
@@ -142,7 +145,11 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
                 tokens.split(lengths.tolist()), tensors["seeds"].tolist(), strict=True
             )
         ],
-        params=SamplingParams(max_new_tokens=int(num_new), temperature=temperature),
+        params=SamplingParams(
+            max_new_tokens=int(num_new),
+            temperature=temperature,
+            stop=tuple(filter(None, stop.split("\0"))),
+        ),
         eos_ids=tuple(tensors["eos_ids"].tolist()),
         version=int(tensors["version"]),
     )

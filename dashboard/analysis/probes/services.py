@@ -258,7 +258,15 @@ def config_of_checkpoint(
     """
     own = settings_at(checkpoint)
     sampling = own.rollout.model_dump(
-        include={"top_p", "top_k", "max_batch_rows", "decoding"}
+        include={
+            "top_p",
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+            "stop",
+            "max_batch_rows",
+            "decoding",
+        }
     )
     recipe = recipe or own.reward.recipe
     scoring = {"recipe": recipe, "num_workers": own.reward.num_workers}

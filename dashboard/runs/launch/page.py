@@ -472,6 +472,11 @@ def _hints(launch: Launch, start: Start) -> list[str]:
             "The run has no evaluation, so you cannot tell learning from memorising. "
             "Hold out some prompts and set an evaluation interval."
         )
+    if config.rollout.repetition_penalty != 1:
+        hints.append(
+            "Completions sampled with a repetition penalty are not the policy's own, "
+            "which biases its gradient. Prefer rollout.repetition_penalty = 1."
+        )
     return hints + [
         f"{chosen.name}: {leak.sentence}"
         for chosen in launch.evaluation_sets

@@ -9,6 +9,7 @@ const SHOWN = new Set([
   "data.prompt_template",
   "data.completion_prefix",
   "data.chat_template",
+  "data.chat_template_kwargs",
   "data.max_prompt_tokens",
 ]);
 

@@ -109,6 +109,9 @@ def test_template_errors_are_shown(alice_client, version, model) -> None:
         ({"data_prompt_template": "{prompt}", "row": "1"}, "list of messages"),
         ({"data_chat_template": "always"}, "Chat template:"),
         ({"data_system_prompt": "x" * 20_001}, "System prompt:"),
+        ({"data_chat_template_kwargs": "{"}, "JSON object"),
+        ({"data_chat_template_kwargs": "[1]"}, "data.chat_template_kwargs"),
+        ({"data_chat_template_kwargs": '{"thinks": true}'}, "not read thinks"),
     ]
     for form, what in cases:
         assert what in shown(ask(alice_client, version, model, **form))

@@ -28,6 +28,12 @@ def test_every_choice_has_a_meaning():
         assert sorted(field.about.get("choices", {})) == sorted(texts), field.path
 
 
+def test_a_stop_text_may_have_lines() -> None:
+    field = all_fields()["rollout.stop"]
+
+    assert field.read(field.write(["\n\n", "</answer>"])) == ["\n\n", "</answer>"]
+
+
 def test_a_choice_shows_its_value_before_its_meaning():
     for field in all_fields().values():
         if field.kind == "choice":

@@ -80,6 +80,15 @@ STEPS = OVERLONG | {
             "top_p = 0.9",
         ),
         (
+            {
+                "rollout": {"min_p": 0.1, "repetition_penalty": 1.2},
+                "loss": {"importance_correction": "token_mask"},
+            },
+            "min_p = 0.1, repetition_penalty = 1.2",
+        ),
+        ({"data": {"chat_template_kwargs": {"tokenize": True}}}, "tokenize: set by"),
+        ({"rollout": {"stop": [""]}}, "at least 1 character"),
+        (
             {"loss": {"include_prompt": True, "importance_correction": "token_mask"}},
             "loss.include_prompt",
         ),

@@ -33,7 +33,8 @@ def test_a_question_arrives_as_it_was_sent():
         SeededPrompt(token_ids=(2, 3, 4), seed=0),
         SeededPrompt(token_ids=(9,), seed=2**63 - 1),
     ]
-    sent = question_of(prompts=prompts, eos_ids=(1, 6))
+    params = SamplingParams(max_new_tokens=5, temperature=0.7, stop=("\n\n", "</é>"))
+    sent = question_of(prompts=prompts, eos_ids=(1, 6), params=params)
 
     got = unpack_question(pack_question(sent), vocabulary=VOCABULARY)
 

@@ -1,5 +1,6 @@
 """vLLM in this process: what it samples is the policy's, after each update too."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
     for (mine,), (theirs,) in zip(found, expected, strict=True):
         assert mine.logprobs == pytest.approx(theirs.logprobs, abs=CLOSE)
         assert (mine.text, mine.end_reason) == (theirs.text, theirs.end_reason)
+
+
+def test_a_stop_text_ends_the_same_token_as_in_the_transformers_engine(policy, engine):
+    requests = requests_of(policy, 1)
+    ((first,), *_) = engine.sample(requests, GREEDY)
+    params = replace(GREEDY, stop=(first.text[4:7], "<eos>"))
+
+    groups = engine.sample(requests, params)
+
+    expected = TransformersEngine(policy, max_batch_rows=64).sample(requests, params)
+    assert ids_of(groups) == ids_of(expected)
+    assert groups[0][0].is_stopped_by_text
+    assert groups[0][0].num_tokens < first.num_tokens
 
 
 def test_log_probs_are_the_policys_at_the_sampling_temperature(policy, engine):

@@ -104,6 +104,17 @@ def test_the_trainer_gets_the_checkpoint_and_the_typed_prompt(
     assert config["rollout"]["temperature"] == 0.7
 
 
+def test_a_checkpoint_is_sampled_with_its_runs_options(checkpoint, alice_client):
+    run = Run.objects.get(pk=checkpoint.run_id)
+    options = {"min_p": 0.1, "repetition_penalty": 1.1, "stop": ["</answer>"]}
+    run.config["rollout"] = {**run.config["rollout"], **options}
+    run.save(update_fields=["config"])
+
+    probe = press_try(alice_client, checkpoint)
+
+    assert probe.config["rollout"].items() >= options.items()
+
+
 def test_a_queued_checkpoint_test_keeps_its_checkpoint(checkpoint, alice_client):
     store = CheckpointStore(checkpoint.run_id)
     Run.objects.filter(pk=checkpoint.run_id).update(best_by=NOTHING)
