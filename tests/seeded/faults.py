@@ -103,8 +103,8 @@ FAULTS = [
     Fault(
         "C1",
         "trainer/output/checkpoint.py",
-        "        if found != expected:",
-        "        if len(found) != len(expected):",
+        "        if digest != expected:",
+        "        if len(digest) != len(expected):",
         "tests/trainer/output/test_checkpoint.py",
     ),
     Fault(
@@ -166,8 +166,8 @@ FAULTS = [
     Fault(
         "R5",
         "trainer/rewards/rule.py",
-        "return isinstance(other, Unscorable) or one > other",
-        "return isinstance(other, Unscorable) or one < other",
+        "return isinstance(other, Unscorable) or outcome > other",
+        "return isinstance(other, Unscorable) or outcome < other",
         "tests/trainer/rewards/test_answer_rules.py",
     ),
     Fault(
@@ -369,8 +369,8 @@ FAULTS = [
     Fault(
         "P2",
         "dashboard/api/auth.py",
-        "return {scope for scope in given if may_use(self.membership, scope)}",
-        "return given",
+        "return {scope for scope in scopes_given if may_use(self.membership, scope)}",
+        "return scopes_given",
         "tests/dashboard/api/test_tokens.py tests/abuse/test_api_tokens.py tests/dashboard/api/test_every_operation_is_guarded.py",
     ),
     Fault(
