@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,7 +246,8 @@ class PromptRenderer:
         )
         options = config.chat_template_kwargs if config.chat_template == "auto" else {}
         template = str(getattr(tokenizer, "chat_template", None) or "")
-        if unread := ", ".join(name for name in options if name not in template):
+        read = set(re.findall(r"\w+", template))
+        if unread := ", ".join(options.keys() - read):
             raise ValueError(
                 f"The model's chat template does not read {unread}. Remove it from "
                 "data.chat_template_kwargs."
@@ -297,17 +299,12 @@ class PromptRenderer:
 
     def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
         tools = _tools(row)
-        # A last message of the assistant is what the completion begins with.
-        is_begun = messages[-1]["role"] == "assistant" and bool(
-            messages[-1].get("content")
-        )
         try:
             text = self._tokenizer.apply_chat_template(
                 messages,
                 tools=tools,
                 tokenize=False,
-                add_generation_prompt=not is_begun,
-                continue_final_message=is_begun,
+                add_generation_prompt=True,
                 **self._config.chat_template_kwargs,
             )
         # A template is a model's own program: it raises what it likes, such as that it

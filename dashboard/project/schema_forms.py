@@ -136,8 +136,15 @@ class SchemaField:
             case "lines":
                 return [line for line in unix_lines(text).split("\n") if line.strip()]
             case "object" | "json":
-                return self._read_json(text)
+                return self._read_json(text) if text.strip() else self.default
         return text.strip()
+
+    def read_or_text(self, text: str) -> Any:
+        """Read it, or leave it for the model to refuse."""
+        try:
+            return self.read(text)
+        except InvalidValue:
+            return text
 
     def _read_json(self, text: str) -> Any:
         try:

@@ -94,7 +94,12 @@ def test_options_reach_the_chat_template(policy):
 
 
 @pytest.mark.parametrize(
-    ("template", "named"), [(TEMPLATE, "enable_thinking"), (None, "no chat template")]
+    ("template", "named"),
+    [
+        (TEMPLATE, "enable_thinking"),
+        (TEMPLATE + "{{ enable_thinking_now }}", "enable_thinking"),
+        (None, "no chat template"),
+    ],
 )
 def test_an_option_that_the_template_does_not_read_is_refused(policy, template, named):
     policy.tokenizer.chat_template = template
@@ -105,18 +110,6 @@ def test_an_option_that_the_template_does_not_read_is_refused(policy, template, 
 
     unused = config.model_copy(update={"chat_template": "none"})
     assert PromptRenderer(policy.tokenizer, unused).render(row("ab")).text == "ab"
-
-
-def test_a_last_message_of_the_assistant_begins_the_completion(policy):
-    ends = TEMPLATE.replace("{% endfor %}", "<e>{% endfor %}")
-    policy.tokenizer.chat_template = ends
-    asked = {"role": "user", "content": "ab"}
-    begun = {"role": "assistant", "content": "b="}
-
-    assert text_of(policy, row((asked,))) == "<u>ab<e><a>"
-    assert text_of(policy, row((asked, begun))) == "<u>ab<e><a>b="
-    # As it stands between two questions it is a turn like others.
-    assert text_of(policy, row((asked, begun, asked))).count("<e>") == 3
 
 
 @pytest.mark.parametrize("chat_template", [None, TEMPLATE.replace("[0]", "[2]")])

@@ -65,6 +65,7 @@ _WAYS: dict[DecodingMethod, str] = {
     "lean": "Cohort's decoder without CUDA graphs",
     "plain": "transformers' forward pass",
 }
+_BYTES_PER_PENALISED_LOGIT = 13  # three more, and whether it was seen
 _BYTES_PER_DRAWN_LOGIT = 20  # five float32 copies of the logits while a token is drawn
 # A GPU is asked once in so many tokens how many rows have ended, since the question
 # makes the host wait for all that the GPU still has to do.
@@ -140,7 +141,10 @@ class TransformersEngine:
         # a layer's buffer is there twice while it grows
         row = 1.1 * bytes_per_token(model.config, model.dtype)
         row *= longest + params.max_new_tokens
-        row += _BYTES_PER_DRAWN_LOGIT * self._policy.head.weight.shape[0]
+        penalised = params.repetition_penalty != 1
+        row += (
+            _BYTES_PER_DRAWN_LOGIT + _BYTES_PER_PENALISED_LOGIT * penalised
+        ) * self._policy.head.weight.shape[0]
         wanted = min(
             self._max_batch_rows, sum(len(request.seeds) for request in requests)
         )
@@ -274,6 +278,7 @@ class TransformersEngine:
         if seen is not None:
             seen = seen[owner]
         stop = _StopTexts(params.stop, policy.tokenizer)
+        limits = torch.full((len(owner),), params.max_new_tokens, device=device)
         check_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(params.max_new_tokens):
             tick()
@@ -298,7 +303,9 @@ class TransformersEngine:
             num_ended = 0
             if (place + 1) % check_every == 0:
                 if params.stop:
-                    ended = ended | stop.find(device)
+                    is_stopped = stop.find(device)
+                    limits[live[is_stopped & ~ended]] = place + 1
+                    ended = ended | is_stopped
                 num_ended = int(ended.sum())
             if num_ended == len(live):
                 break
@@ -308,7 +315,7 @@ class TransformersEngine:
                 if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
                     written.settle(live)
                     completions = self._ended(
-                        live[ended & ~reported], written, rows, params.stop
+                        live[ended & ~reported], written, rows, params.stop, limits
                     )
                     yield partial(collected.add_all, completions)
                     reported, num_reported = ended, num_ended
@@ -324,7 +331,7 @@ class TransformersEngine:
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        completions = self._ended(live[~reported], written, rows, params.stop)
+        completions = self._ended(live[~reported], written, rows, params.stop, limits)
         yield partial(collected.add_all, completions)
 
     def _seen(
@@ -394,13 +401,17 @@ class TransformersEngine:
         written: _Written,
         rows: _Rows,
         stop: tuple[str, ...],
+        limits: torch.Tensor,
     ) -> list[tuple[tuple[int, int], Rollout]]:
-        """Return the completions of some rows, without the tokens behind their end."""
+        """Return the completions of some rows, without the tokens behind their end.
+
+        `limits`: how many tokens each row has at most, as it was ended by a text.
+        """
         tokens = written.tokens[ended]
         ends = self._ends(tokens)
         counts = torch.where(
             ends.any(dim=1), ends.int().argmax(dim=1) + 1, ends.shape[1]
-        )
+        ).minimum(limits[ended])
         tokenizer, eos_ids = self._policy.tokenizer, self._eos.tolist()
         return [
             (
@@ -412,6 +423,7 @@ class TransformersEngine:
                     tokenizer,
                     eos_ids,
                     stop,
+                    is_ended=count < len(ids),
                 ),
             )
             for row, ids, logprobs, count in zip(

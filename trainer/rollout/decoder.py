@@ -66,7 +66,8 @@ def draw_tokens(
         chosen = preferred.argmax(dim=-1)
         return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
     if temperature != 1:
-        logits, preferred = logits / temperature, preferred / temperature
+        logits = logits / temperature
+        preferred = logits if seen is None else preferred / temperature
     probs = torch.softmax(logits, dim=-1)
     drawn_from = probs if seen is None else torch.softmax(preferred, dim=-1)
     kept = drawn_from
@@ -81,6 +82,11 @@ def draw_tokens(
     chosen = torch.searchsorted(mass, uniform[:, None] * total, right=True)
     # The product may round up to the total, behind which no token has any mass.
     chosen = chosen.minimum(torch.searchsorted(mass, total))
+    if seen is not None:
+        # Its own probability may be too small for a float32.
+        return chosen.squeeze(1), torch.log_softmax(logits, dim=-1).gather(
+            1, chosen
+        ).squeeze(1)
     # what was drawn is not so unlikely that its probability would be rounded to 0
     return chosen.squeeze(1), probs.gather(1, chosen).log().squeeze(1)
 

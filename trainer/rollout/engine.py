@@ -296,9 +296,13 @@ def as_completion(
     tokenizer: PreTrainedTokenizerBase,
     eos_ids: Sequence[int],
     stop: Sequence[str] = (),
+    *,
+    is_ended: bool = False,
 ) -> Rollout:
     """Return a completion as the trainer has it, of one that ends with such a token or
     not; what is behind the first of the texts `stop` is cut off.
+
+    `is_ended`: such a text ended it, though bytes before it may hide it in the whole.
     """
     ids, logprobs = sampled.token_ids, sampled.logprobs
     has_end_token = ids[-1] in eos_ids
@@ -314,6 +318,7 @@ def as_completion(
         )
         ids, logprobs, has_end_token = ids[:count], logprobs[:count], False
         text = decode_text(tokenizer, ids)
+    is_stopped = is_stopped or (is_ended and not has_end_token)
     return Rollout.of_one_turn(
         text=text,
         token_ids=ids,

@@ -42,9 +42,9 @@ _QUESTION = {
     "eos_ids": (torch.int64, 1),
     "max_new_tokens": (torch.int64, 0),
     "temperature": (torch.float64, 0),
-    "stop": (torch.uint8, 1),
     "version": (torch.int64, 0),
 }
+_STOP = {"stop": (torch.uint8, 1)}  # sent if there are such texts
 _ANSWER = {
     "tokens": (torch.int32, 1),
     "logprobs": (torch.float32, 1),
@@ -104,7 +104,7 @@ class Adapted(Message):
 def pack_question(question: Question) -> bytes:
     prompts, params = question.prompts, question.params
     return pack(
-        _QUESTION,
+        _QUESTION | _STOP if params.stop else _QUESTION,
         tokens=[token for prompt in prompts for token in prompt.token_ids],
         lengths=[len(prompt.token_ids) for prompt in prompts],
         seeds=[prompt.seed % 2**63 for prompt in prompts],
@@ -122,7 +122,8 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
     Raises:
         ValueError: it is none, or it asks for tokens that the model has not.
     """
-    tensors = unpack(body, _QUESTION)
+    has_stop = "stop" in unpack(body)
+    tensors = unpack(body, _QUESTION | _STOP if has_stop else _QUESTION)
     lengths, tokens = tensors["lengths"], tensors["tokens"]
     if (
         len(lengths) == 0
@@ -134,7 +135,7 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
         raise ValueError("lengths must match the prompts in tokens.")
     check_range("tokens", tokens, vocabulary)
     check_range("eos_ids", tensors["eos_ids"], vocabulary)
-    stop = bytes(tensors["stop"].tolist()).decode()
+    stop = bytes(tensors["stop"].tolist()).decode() if has_stop else ""
     temperature, num_new = tensors["temperature"].item(), tensors["max_new_tokens"]
     if not 0 <= temperature < math.inf or int(num_new) < 1:
         raise ValueError("temperature must be at least 0, max_new_tokens at least 1.")

@@ -237,7 +237,7 @@ def config_of_model(
     tree = starter.read_settings() if starter and starter.has_settings else {}
     tree["model"] = {**tree.get("model", {}), "path": path}
     for setting, text in fit_to_rows(write_texts(tree), version, path).texts.items():
-        put(tree, setting, all_fields()[setting].read(text))
+        put(tree, setting, all_fields()[setting].read_or_text(text))
     tree["data"] = {**tree.get("data", {}), "rows": ROWS}
     tree["reward"] = {
         **tree.get("reward", {}),

@@ -121,7 +121,7 @@ def read_tree(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the tree that RunConfig validates, from a form's texts."""
     tree: dict[str, Any] = {}
     for path, field in all_fields().items():
-        put(tree, path, field.read(texts[path]))
+        put(tree, path, field.read_or_text(texts[path]))
     return tree
 
 

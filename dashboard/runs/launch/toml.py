@@ -62,7 +62,7 @@ def write_form(form: LaunchDraft) -> str:
 
 def _typed(setting: SchemaField, text: str) -> Any:
     """Read it as a number, if the text is one."""
-    value = setting.read(text)
+    value = setting.read_or_text(text)
     if isinstance(value, str) and setting.is_number:
         with suppress(ValueError):
             number = float(value)

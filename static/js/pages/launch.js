@@ -129,7 +129,7 @@ function showFitting() {
   }
   for (const option of options) {
     const missing = missingColumns(option.value);
-    option.dataset.title ??= option.textContent;
+    option.dataset.title ??= option.textContent.trim();
     option.disabled = missing.length > 0 && !option.selected;
     const noun = missing.length === 1 ? "column" : "columns";
     option.textContent = missing.length

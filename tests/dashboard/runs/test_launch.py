@@ -126,6 +126,18 @@ WRONG = [  # what is typed together, and what the complaint about it names
         "rollout.temperature": ("0", "above 0; got “0”"),
     },
     {"rollout.group_size": ("9" * 5000, "“999")},
+    {
+        "rollout.stop": ("</answer>", "</answer>"),
+        "data.chat_template_kwargs": ("{enable_thinking: false}", "enable_thinking"),
+    },
+    {
+        "rollout.stop": ('["\\u0000"]', "NUL"),
+        "data.chat_template_kwargs": ('{"a": NaN}', "JSON"),
+    },
+    {
+        "rollout.stop": ('[""]', "character"),
+        "data.chat_template_kwargs": ('{"a": "\\ud800"}', "JSON"),
+    },
 ]
 
 

@@ -32,6 +32,7 @@ def test_a_stop_text_may_have_lines() -> None:
     field = all_fields()["rollout.stop"]
 
     assert field.read(field.write(["\n\n", "</answer>"])) == ["\n\n", "</answer>"]
+    assert field.read("") == []
 
 
 def test_a_choice_shows_its_value_before_its_meaning():

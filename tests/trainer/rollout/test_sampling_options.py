@@ -11,6 +11,7 @@ from trainer.config import LossConfig
 from trainer.data import Prompt, Row
 from trainer.model.packing import batch_of
 from trainer.rewards.scoring import Score
+from trainer.rollout import builtin
 from trainer.rollout.decoder import draw_tokens
 from trainer.rollout.engine import Sampled, as_completion, logprob_gap
 from trainer.tokenizers import decode_text
@@ -187,3 +188,40 @@ def _num_covered(prompt_ids: tuple[int, ...], completion: Rollout) -> int:
     batch = batch_of([group], LossConfig(mask_end_token=True))
     (micro,) = batch.micro_batches(max_tokens=1_000, device=torch.device("cpu"))
     return int(micro.mask.sum())
+
+
+def test_a_completion_has_no_token_that_was_not_sampled_behind_its_stop(
+    policy, monkeypatch
+):
+    # As where a tokenizer hides the text among bytes that are no characters.
+    monkeypatch.setattr(builtin, "decode_text", lambda _, ids: "x" * len(ids))
+    requests = requests_of(policy, 2)
+
+    completions = completions_of(sample(policy, requests, stop=("xxxxx",)))
+
+    whole = completions_of(sample(policy, requests))
+    for completion, long in zip(completions, whole, strict=True):
+        assert completion.token_ids == long.token_ids[:5]
+        assert completion.end_reason == "stop"
+        assert completion.is_stopped_by_text == (not completion.has_end_token)
+
+
+def test_a_token_that_only_the_penalty_made_likely_has_a_finite_logprob():
+    logits = torch.tensor([[400.0, 12.0]])
+    seen = torch.tensor([[True, False]])
+
+    chosen, logprobs = draw_tokens(
+        logits, torch.tensor([0.999]), temperature=0.5, seen=seen, repetition_penalty=10
+    )
+
+    # Penalised 80 and 24; the seen one is drawn by nearly all draws.
+    assert chosen.tolist() == [0]
+    chosen, logprobs = draw_tokens(
+        logits,
+        torch.tensor([0.999]),
+        temperature=0.5,
+        seen=seen,
+        repetition_penalty=1_000,
+    )
+    assert chosen.tolist() == [1]
+    assert logprobs.tolist() == [-776.0]
