@@ -37,14 +37,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from dashboard.alerts.models import Channel
 from dashboard.local.data_folder import LocalFault, hold_folder, private_folder
-from dashboard.local.management.commands.migrate import (
+from dashboard.local.postgres import find_program
+from dashboard.local.redis_server import embedded_postgres
+from dashboard.project.database import fetch_all
+from dashboard.project.first_migrations import (
     LAST_BEFORE_SQUASHING,
     find_gaps,
     known_migrations,
 )
-from dashboard.local.postgres import find_program
-from dashboard.local.redis_server import embedded_postgres
-from dashboard.project.database import fetch_all
 from dashboard.runs.models import ENDED, Run
 
 MANIFEST, DUMP = "backup.json", "database.dump"

@@ -22,8 +22,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from dashboard.accounts.templatetags.numbers import num_bytes as in_bytes
-from dashboard.local.management.commands.migrate import known_migrations
 from dashboard.observability.logging import redact
+from dashboard.project.first_migrations import known_migrations
 from dashboard.web.overload import seconds_without_connection
 
 T = TypeVar("T")

@@ -1,5 +1,5 @@
-"""PostgreSQL: its address, limits of sessions, text that it can store, queries that
-are written once, and how tables are created.
+"""PostgreSQL: its address, limits of sessions, text that it can store, and queries
+that are written once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.db import connection, connections
-from django.db.migrations import Migration
 from django.db.models import QuerySet
 from psycopg import sql
 
@@ -187,18 +186,3 @@ def release_connection() -> None:
     """
     if not connection.in_atomic_block:
         connection.close()
-
-
-class FirstMigration(Migration):
-    """The first migration of an app, which only creates tables and runs SQL.
-
-    Django renders each new model at once, and again all that it refers to, which takes
-    longer than creating the tables. Here they are rendered together.
-    """
-
-    def apply(self, state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
-        vars(state).pop("apps", None)
-        state = self.mutate_state(state, preserve=False)
-        for operation in self.operations:
-            operation.database_forwards(self.app_label, schema_editor, state, state)
-        return state

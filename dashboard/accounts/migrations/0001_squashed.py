@@ -5,7 +5,7 @@ import django.utils.timezone
 from django.conf import settings
 from django.db import migrations, models
 
-from dashboard.project.database import FirstMigration
+from dashboard.project.first_migrations import FirstMigration
 
 # `cohort.erasing` is set by accounts/erasing.py, for one transaction; DECISIONS.md, 18.
 STAY = """

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.alerts.models
-from dashboard.project.database import FirstMigration
+from dashboard.project.first_migrations import FirstMigration
 
 
 class Migration(FirstMigration):

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.datasets.row
-from dashboard.project.database import FirstMigration
+from dashboard.project.first_migrations import FirstMigration
 
 # DECISIONS.md, 22. Parts of a block are read, which compression would not allow.
 READ_IN_PARTS = (

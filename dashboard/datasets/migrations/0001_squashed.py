@@ -3,7 +3,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.datasets.row
-from dashboard.project.database import FirstMigration
+from dashboard.project.first_migrations import FirstMigration
 
 
 class Migration(FirstMigration):

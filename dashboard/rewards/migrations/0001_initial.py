@@ -2,7 +2,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-from dashboard.project.database import FirstMigration
+from dashboard.project.first_migrations import FirstMigration
 
 
 class Migration(FirstMigration):

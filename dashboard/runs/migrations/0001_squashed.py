@@ -5,7 +5,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import dashboard.runs.models.preferences
-from dashboard.project.database import FirstMigration
+from dashboard.project.first_migrations import FirstMigration
 
 # As of the tables of samples: rows are added, and go by whole runs (DECISIONS.md, 22).
 VACUUM = """

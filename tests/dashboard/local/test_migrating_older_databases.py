@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from dashboard.accounts.models import Team
-from dashboard.local.management.commands.migrate import known_migrations
+from dashboard.project.first_migrations import known_migrations
 
 pytestmark = pytest.mark.django_db
 

@@ -20,10 +20,10 @@ from django.db.migrations.recorder import MigrationRecorder
 from dashboard.accounts.models import AuditEntry, User
 from dashboard.accounts.services import record
 from dashboard.alerts.models import Channel
-from dashboard.local.management.commands.migrate import known_migrations
 from dashboard.operations import backups
 from dashboard.operations.backups import DUMP, MANIFEST, Manifest
 from dashboard.operations.management.commands import restore
+from dashboard.project.first_migrations import known_migrations
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from tests.environment import run_here

@@ -8,44 +8,19 @@ rolled back. A deadlock that PostgreSQL resolves against it is handled in the sa
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
-from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
-Key = tuple[str, str]
+from dashboard.project.first_migrations import LAST_BEFORE_SQUASHING, find_gaps
+
 LOCK_SECONDS = 2
 TRY_SECONDS = 600
 LONGEST_WAIT_SECONDS = 15.0
-# It has the migrations that were squashed since, and applies those that are missing.
-LAST_BEFORE_SQUASHING = "the version of 29 November 2026 (git checkout d431cc46)"
-
-
-def known_migrations() -> Mapping[Key, frozenset[Key]]:
-    """Map the migrations of this version to the older ones that each replaces."""
-    files = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    return {
-        key: frozenset(migration.replaces) - files.keys()
-        for key, migration in files.items()
-    }
-
-
-def find_gaps(applied: Collection[Key]) -> list[str]:
-    """List the replaced migrations that a database lacks, if it has others of the app.
-
-    This version can neither apply them nor create the app's tables.
-    """
-    return sorted(
-        ".".join(key)
-        for replaced in known_migrations().values()
-        if not replaced.isdisjoint(applied)
-        for key in replaced.difference(applied)
-    )
 
 
 class Command(migrate.Command):
