@@ -68,7 +68,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Refuse the database to a test without its mark, in a file of shared rows too."""
-    fixtures = COMMITTING_FIXTURES.union(["db"]).intersection(item.fixturenames)  # type: ignore[attr-defined]  # a function's
+    fixtures = COMMITTING_FIXTURES.union(["db"]).intersection(item.fixturenames)
     if fixtures or item.get_closest_marker("django_db") is not None:
         yield
         return

@@ -26,7 +26,7 @@ def drawn(logits: list[float], **options: object) -> set[int]:
     """The tokens that 1,000 even draws give."""
     uniform = (torch.arange(1_000) + 0.5) / 1_000
     rows = torch.tensor(logits).expand(1_000, len(logits))
-    chosen, _ = draw_tokens(rows, uniform, temperature=1.0, **options)  # type: ignore[arg-type]  # as given
+    chosen, _ = draw_tokens(rows, uniform, temperature=1.0, **options)
     return set(chosen.tolist())
 
 
