@@ -247,7 +247,7 @@ class PromptRenderer:
         options = config.chat_template_kwargs if config.chat_template == "auto" else {}
         template = str(getattr(tokenizer, "chat_template", None) or "")
         read = set(re.findall(r"\w+", template))
-        if unread := ", ".join(options.keys() - read):
+        if unread := ", ".join(sorted(options.keys() - read)):
             raise ValueError(
                 f"The model's chat template does not read {unread}. Remove it from "
                 "data.chat_template_kwargs."

@@ -228,17 +228,17 @@ class PromptForm(forms.Form):
     @property
     def settings(self) -> dict[str, Any]:
         """The fields of DataConfig."""
-        options = self.cleaned_data["chat_template_kwargs"]
         texts = {
             name: self.cleaned_data[name].replace("\r\n", "\n")
-            for name in SETTINGS[:-1]
+            for name in SETTINGS
+            if name != "chat_template_kwargs"
         }
         return {
             "system_prompt": texts["system_prompt"] or None,
             "prompt_template": texts["prompt_template"] or None,
             "completion_prefix": texts["completion_prefix"],
             "chat_template": texts["chat_template"] or "auto",
-            "chat_template_kwargs": options,
+            "chat_template_kwargs": self.cleaned_data["chat_template_kwargs"],
             "max_prompt_tokens": DataConfig.model_fields["max_prompt_tokens"].default,
         }
 

@@ -148,7 +148,9 @@ class SchemaField:
 
     def _read_json(self, text: str) -> Any:
         try:
-            return json.loads(text)
+            value = json.loads(text)
+            json.dumps(value, allow_nan=False)  # Python reads NaN, which is no JSON
+            return value
         except (ValueError, RecursionError):
             is_object = self.kind == "object"
             example = '{"tag": "final"}' if is_object else '[1, 2] or ["a"]'

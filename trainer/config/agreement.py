@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer.config.settings import Settings
+from trainer.config.task import restrictions_of
 from trainer.rewards.spec import judges_groups, recipe_bounds
 
 # vLLM samples at no temperature between 0 and this one (its sampling_params.py).
@@ -265,9 +266,9 @@ def _normalizing(config: Settings) -> str:
 def _sampling(config: Settings) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
     uses_sampling = loss.old_logprobs == "sampling" or loss.importance_correction
-    if uses_sampling and rollout.restrictions:
+    if uses_sampling and (restrictions := restrictions_of(rollout)):
         yield (
-            f"Completions are sampled with {rollout.restrictions}, which their "
+            f"Completions are sampled with {restrictions}, which their "
             "log-probs leave out. Remove the setting, or use old_logprobs = "
             '"policy" without importance_correction.'
         )
@@ -324,9 +325,9 @@ def _engine(config: Settings) -> Iterator[str]:
 def complaints_of_vllm(config: Settings) -> Iterator[str]:
     """Yield what vLLM cannot sample."""
     rollout = config.rollout
-    if rollout.restrictions:
+    if restrictions := restrictions_of(rollout):
         yield (
-            f"vLLM's log-probs include {rollout.restrictions}; the policy's do not. "
+            f"vLLM's log-probs include {restrictions}; the policy's do not. "
             'Remove the setting, or use rollout.engine = "transformers".'
         )
     coldest = min(rollout.temperature, config.evaluation.temperature or 1)

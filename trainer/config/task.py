@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from trainer.config.part import Auto, NoEffect, Part, about
 from trainer.rewards.rule import refuse_bad_pattern
 from trainer.rewards.spec import Recipe
-
-Value = TypeVar("Value")
 
 NO_ADAPTERS: NoEffect = {"the LoRA rank is 0": {"model.lora_rank": [0]}}
 NOT_SAMPLED: NoEffect = {"no completions are sampled": {"rollout.source": ["dataset"]}}
@@ -209,7 +206,7 @@ class DataConfig(Part):
                 f"{', '.join(sorted(taken))}: set by Cohort, not by the template's "
                 "options"
             )
-        return refuse_unstorable(options)
+        return options
 
 
 # What a prompt is rendered by, beside its template's options.
@@ -232,18 +229,6 @@ _RENDERED = {
 }
 # Settings of sampling that change the choice of tokens, but not their log-probs.
 _RESTRICTIONS = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-
-
-def refuse_unstorable(value: Value) -> Value:
-    """Return it; ValueError for what a database keeps in no JSON."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (ValueError, TypeError, RecursionError):
-        raise ValueError("only numbers, texts, lists and objects of JSON") from None
-    if "\\u0000" in text:
-        raise ValueError("no NUL character")
-    return value
 
 
 def restrictions_of(sampling: Any) -> str:
@@ -484,16 +469,6 @@ class RolloutConfig(Part):
         if name == "decoding" and value == "graphs":
             return "auto"  # an earlier choice, which stored runs may hold
         return super().value_of(name, value)
-
-    @field_validator("stop")
-    @classmethod
-    def _can_be_stored(cls, stop: list[str]) -> list[str]:
-        return refuse_unstorable(stop)
-
-    @property
-    def restrictions(self) -> str:
-        """Name what changes the choice of tokens, but not their log-probs."""
-        return restrictions_of(self)
 
     @property
     def urls(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ that have ended leave the batch; the log-probs of sampling come out with the tok
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -475,18 +476,17 @@ class _StopTexts:
         self._tokenizer = tokenizer
         # A token is a byte at least, and may begin before the text or end behind it.
         longest = max((len(text.encode()) for text in texts), default=0)
-        self._num_tokens = longest + _GPU_TOKENS_PER_LOOK
-        self._last: list[torch.Tensor] = []
+        self._last = deque[torch.Tensor](maxlen=longest + _GPU_TOKENS_PER_LOOK)
 
     def add(self, chosen: torch.Tensor) -> None:
-        self._last = [*self._last, chosen][-self._num_tokens :]
+        self._last.append(chosen)
 
     def keep(self, stay: torch.Tensor) -> None:
-        self._last = [chosen[stay] for chosen in self._last]
+        self._last = deque((chosen[stay] for chosen in self._last), self._last.maxlen)
 
     def find(self, device: torch.device) -> torch.Tensor:
         """Tell of each row whether its last tokens have a text; bool [rows]."""
-        rows = torch.stack(self._last, dim=1).tolist()
+        rows = torch.stack(tuple(self._last), dim=1).tolist()
         return torch.tensor(
             [has_any(decode_text(self._tokenizer, ids), self._texts) for ids in rows],
             device=device,

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import RolloutConfig, restrictions_of
+from trainer.config import RolloutConfig
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
 from trainer.tokenizers import decode_text
@@ -57,11 +57,6 @@ class SamplingParams:
             repetition_penalty=rollout.repetition_penalty,
             stop=tuple(rollout.stop),
         )
-
-    @property
-    def restrictions(self) -> str:
-        """Name what changes the choice of tokens, but not their log-probs."""
-        return restrictions_of(self)
 
 
 # Takes the place of a request and its completions, in order.

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from trainer.config import restrictions_of
 from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.hub import check_source
@@ -275,10 +276,10 @@ class VllmSampler:
         Raises:
             ValueError: a prompt leaves no room for so many new tokens.
         """
-        if params.restrictions:
+        if restrictions := restrictions_of(params):
             raise ValueError(
-                f"vLLM's log-probs would include {params.restrictions}; the policy's "
-                "do not. Remove the setting."
+                f"vLLM's log-probs would include {restrictions}; the policy's do not. "
+                "Remove the setting."
             )
         longest = max(len(prompt.token_ids) for prompt in prompts)
         if longest + params.max_new_tokens > self.max_length:

@@ -23,6 +23,7 @@ from dashboard.runs.charts.series import carried_to, totals_of
 from dashboard.runs.checkpoints.listing import add_fork_point, fork_draft
 from dashboard.runs.config.fields import Problems, all_fields, find_problems
 from dashboard.runs.config.snapshot import rate_at
+from dashboard.runs.config.toml import refuse_unstorable
 from dashboard.runs.launch.base_models import check_model, label_model, lock_published
 from dashboard.runs.launch.draft import LaunchDraft
 from dashboard.runs.launch.eval_sets import ChosenSet, choose_sets
@@ -99,6 +100,13 @@ def _check_choices(draft: LaunchDraft) -> None:
     }.items():
         if "\x00" in text:  # PostgreSQL cannot store it
             problems.add(control, "The text contains a NUL character. Remove it.")
+    for path, field in all_fields().items():
+        if field.kind in ("json", "object"):
+            try:
+                value = field.read_or_text(draft.texts[path])
+                refuse_unstorable(value, what=field.title)
+            except UserError as error:
+                problems.add(path, str(error))
     if not name:
         problems.add("name", "The run needs a name.")
     if len(name) > LONGEST_NAME:

@@ -132,11 +132,11 @@ WRONG = [  # what is typed together, and what the complaint about it names
     },
     {
         "rollout.stop": ('["\\u0000"]', "NUL"),
-        "data.chat_template_kwargs": ('{"a": NaN}', "JSON"),
+        "data.chat_template_kwargs": ('{"a": NaN}', "NaN"),
     },
     {
         "rollout.stop": ('[""]', "character"),
-        "data.chat_template_kwargs": ('{"a": "\\ud800"}', "JSON"),
+        "data.chat_template_kwargs": ('{"a": "\\ud800"}', "surrogate"),
     },
 ]
 
