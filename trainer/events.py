@@ -19,8 +19,10 @@ from pydantic import (
     model_validator,
 )
 
-# unknown: of an outside trainer that does not tell.
-EndReason = Literal["stop", "length", "unknown"]
+# Of an episode also: turns, it had as many as it may; done, its environment ended it;
+# failed, its environment failed; timeout, it took too long. unknown: of an outside
+# trainer that does not tell.
+EndReason = Literal["stop", "length", "turns", "done", "failed", "timeout", "unknown"]
 # mixed: rewards differ, the group teaches. The others are dead: every completion
 # correct, at the recipe's lowest reward, at another one, or without a score.
 Signal = Literal["mixed", "all_right", "all_wrong", "tied", "unscorable"]
@@ -81,11 +83,37 @@ class SettingsChanged(Event):
     settings: dict[str, int]  # by path: optim.num_steps
 
 
+class CallRecord(_Record):
+    """A tool that the policy called, and what came back."""
+
+    name: str
+    arguments: str  # as JSON, or as the policy wrote it; of all texts the beginning
+    result: str = ""
+    error: str = ""  # why there is no result
+
+
+class TurnRecord(_Record):
+    """A turn of an episode."""
+
+    author: Literal["policy", "environment", "tool"]
+    name: str = ""  # of the tool
+    # Its message in the text of the completion; around it stands what the chat
+    # template writes.
+    start: int = Field(ge=0)
+    end: int = Field(ge=0)  # exclusive
+    # Where its tokens end, exclusive; null: an outside trainer does not tell.
+    token_end: int | None = None
+    seconds: float | None = None  # that the environment took
+    reward: float | None = None  # that the environment gave for it
+    calls: list[CallRecord] = []
+
+
 class ScoredCompletion(_Record):
     """A completion of a group, as sampled and scored."""
 
-    text: str
-    num_tokens: int | None  # null, here and below: an outside trainer does not tell
+    text: str  # of all turns
+    # The policy's. null, here and below: an outside trainer does not tell
+    num_tokens: int | None
     end_reason: EndReason
     reward: float | None  # null: no rule could score it
     rules: dict[str, float | None]  # each rule's score, before its weight
@@ -93,6 +121,7 @@ class ScoredCompletion(_Record):
     mean_logprob: float | None  # nats per token, under the policy that sampled it
     logs: dict[str, str] = {}  # what rules printed, by rule; see num_notes
     errors: dict[str, str] = {}  # why rules failed to give a score
+    turns: list[TurnRecord] = []  # none: it is one turn of the policy
 
 
 class GroupScored(Event):

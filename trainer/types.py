@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from math import isnan, nan
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -21,6 +21,17 @@ Author = Literal["policy", "environment"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A tool that the policy called, and what came back."""
+
+    name: str
+    arguments: dict[str, Any] | str  # text: as written, where it could not be read
+    result: str = ""
+    error: str = ""  # why there is no result; the policy reads it
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Turn:
     """The text and tokens that one author wrote at a stretch."""
 
@@ -28,6 +39,13 @@ class Turn:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None  # nats, as sampled; None: they were not
+    # Of an environment's turn: the tools whose results it has, how long it took,
+    # and which characters of its text are messages; the rest is the chat template's.
+    name: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    seconds: float | None = None
+    shown: tuple[int, int] | None = None  # None: all
+    reward: float | None = None  # that the environment gave this turn of the policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +60,11 @@ class Rollout:
     end_reason: EndReason
     # One of the texts `rollout.stop` ended it, not a token for that.
     is_stopped_by_text: bool = False
+    # Of an environment: why the episode failed, the reward of the whole episode, and
+    # what else it measured.
+    error: str = ""
+    reward: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of_one_turn(
@@ -69,6 +92,15 @@ class Rollout:
     @cached_property
     def text(self) -> str:
         return "".join(turn.text for turn in self.turns)
+
+    @cached_property
+    def policy_turns(self) -> tuple[Turn, ...]:
+        return tuple(turn for turn in self.turns if turn.author == "policy")
+
+    @cached_property
+    def policy_text(self) -> str:
+        """The text that the policy wrote, which is all that rules judge."""
+        return "".join(turn.text for turn in self.policy_turns)
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -260,16 +260,22 @@ class TransformersEngine:
         owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
         hidden = hidden[owner]
         positions = padding.sum(dim=1)[owner]  # of the next token
+        own_limits = [
+            params.limit(request.max_new_tokens)
+            for request in rows.requests
+            for _ in request.seeds
+        ]
+        max_new_tokens = max(own_limits)
         decoder = make_decoder(
             policy,
             cache,
             padding,
             owner,
-            max_new_tokens=params.max_new_tokens,
+            max_new_tokens=max_new_tokens,
             way=self._ways[0],
         )
 
-        written = _Written(len(owner), params.max_new_tokens, device)
+        written = _Written(len(owner), max_new_tokens, device)
         live = torch.arange(len(owner), device=device)  # rows still in the batch
         ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
         reported = torch.zeros_like(ended)  # of those ended
@@ -279,9 +285,10 @@ class TransformersEngine:
         if seen is not None:
             seen = seen[owner]
         stop = _StopTexts(params.stop, policy.tokenizer)
-        limits = torch.full((len(owner),), params.max_new_tokens, device=device)
+        limits = torch.tensor(own_limits, device=device)
+        by_text = torch.zeros_like(ended)  # rows that a stop text has ended
         check_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
-        for place in range(params.max_new_tokens):
+        for place in range(max_new_tokens):
             tick()
             chosen, logprob = draw_tokens(
                 policy.logits(hidden),
@@ -297,26 +304,34 @@ class TransformersEngine:
             if seen is not None:
                 seen.scatter_(1, chosen[:, None], True)
             ended = ended | self._ends(chosen)
+            if min(own_limits) <= place + 1:
+                ended = ended | (limits[live] <= place + 1)
             if params.stop:
                 stop.add(chosen)
-            if place + 1 == params.max_new_tokens:
+            if place + 1 == max_new_tokens:
                 break
             num_ended = 0
             if (place + 1) % check_every == 0:
                 if params.stop:
                     is_stopped = stop.find(device)
-                    limits[live[is_stopped & ~ended]] = place + 1
+                    newly = live[is_stopped & ~ended]
+                    limits[newly], by_text[newly] = place + 1, True
                     ended = ended | is_stopped
                 num_ended = int(ended.sum())
             if num_ended == len(live):
                 break
             if num_ended > 0:
-                num_left = params.max_new_tokens - place - 1
+                num_left = max_new_tokens - place - 1
                 leave = decoder.should_drop_ended(num_ended, len(live), num_left)
                 if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
                     written.settle(live)
                     completions = self._ended(
-                        live[ended & ~reported], written, rows, params.stop, limits
+                        live[ended & ~reported],
+                        written,
+                        rows,
+                        params.stop,
+                        limits=limits,
+                        by_text=by_text,
                     )
                     yield partial(collected.add_all, completions)
                     reported, num_reported = ended, num_ended
@@ -332,7 +347,14 @@ class TransformersEngine:
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
         written.settle(live)
-        completions = self._ended(live[~reported], written, rows, params.stop, limits)
+        completions = self._ended(
+            live[~reported],
+            written,
+            rows,
+            params.stop,
+            limits=limits,
+            by_text=by_text,
+        )
         yield partial(collected.add_all, completions)
 
     def _seen(
@@ -402,11 +424,14 @@ class TransformersEngine:
         written: _Written,
         rows: _Rows,
         stop: tuple[str, ...],
+        *,
         limits: torch.Tensor,
+        by_text: torch.Tensor,
     ) -> list[tuple[tuple[int, int], Rollout]]:
         """Return the completions of some rows, without the tokens behind their end.
 
-        `limits`: how many tokens each row has at most, as it was ended by a text.
+        `limits`: how many tokens each row has at most, or where a text ended it,
+        `by_text`.
         """
         tokens = written.tokens[ended]
         ends = self._ends(tokens)
@@ -424,11 +449,12 @@ class TransformersEngine:
                     tokenizer,
                     eos_ids,
                     stop,
-                    is_ended=count < len(ids),
+                    is_ended=is_stopped,
                 ),
             )
-            for row, ids, logprobs, count in zip(
+            for row, is_stopped, ids, logprobs, count in zip(
                 ended.tolist(),
+                by_text[ended].tolist(),
                 tokens.tolist(),
                 written.logprobs[ended].tolist(),
                 counts.tolist(),
@@ -532,9 +558,7 @@ def _cut(
                 yield batch
                 batch = _Rows([], [])
             seeds = tuple(requests[place].seeds[k] for k in span)
-            batch.requests.append(
-                Request(token_ids=requests[place].token_ids, seeds=seeds)
-            )
+            batch.requests.append(replace(requests[place], seeds=seeds))
             batch.owners.extend((place, k) for k in span)
     if batch.owners:
         yield batch

@@ -23,6 +23,7 @@ class Request:
 
     token_ids: tuple[int, ...]
     seeds: tuple[int, ...]
+    max_new_tokens: int | None = None  # if that is less than for all requests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,10 @@ class SamplingParams:
     min_p: float = 0.0  # 0: any token
     repetition_penalty: float = 1.0  # 1: none
     stop: tuple[str, ...] = ()
+
+    def limit(self, own: int | None) -> int:
+        """Return the most tokens of a completion that has a limit of its own or not."""
+        return min(self.max_new_tokens, own or self.max_new_tokens)
 
     @classmethod
     def of(cls, rollout: RolloutConfig) -> Self:
@@ -248,6 +253,7 @@ class SeededPrompt:
 
     token_ids: tuple[int, ...]
     seed: int
+    max_new_tokens: int | None = None  # as of its request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,10 +267,25 @@ class Sampled:
 def seeded_prompts(requests: Sequence[Request]) -> list[SeededPrompt]:
     """Return each completion of each request, in order."""
     return [
-        SeededPrompt(token_ids=request.token_ids, seed=seed)
+        SeededPrompt(
+            token_ids=request.token_ids,
+            seed=seed,
+            max_new_tokens=request.max_new_tokens,
+        )
         for request in requests
         for seed in request.seeds
     ]
+
+
+def longest_of(
+    prompts: Sequence[SeededPrompt], params: SamplingParams
+) -> tuple[int, int]:
+    """Return the tokens of a prompt and of its completion that are most together."""
+    pairs = (
+        (len(prompt.token_ids), params.limit(prompt.max_new_tokens))
+        for prompt in prompts
+    )
+    return max(pairs, key=sum)
 
 
 def as_groups(

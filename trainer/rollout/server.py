@@ -30,7 +30,12 @@ from trainer.model.loading import (
     pick_dtype,
 )
 from trainer.rollout import wire
-from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
+from trainer.rollout.engine import (
+    Sampled,
+    SamplingParams,
+    SeededPrompt,
+    longest_of,
+)
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
 from trainer.rollout.wire import (
     HOLD_HEADER,
@@ -278,12 +283,12 @@ class RolloutServer(ModelServer):
             Broken: the engine failed.
         """
         question = unpack_question(body, vocabulary=self.vocabulary)
-        longest = max(len(prompt.token_ids) for prompt in question.prompts)
-        if longest + question.params.max_new_tokens > self._sampler.max_length:
+        length, num_new = longest_of(question.prompts, question.params)
+        if length + num_new > self._sampler.max_length:
             raise ValueError(
-                f"A prompt of {longest} tokens and a completion of "
-                f"{question.params.max_new_tokens} exceed this server's limit of "
-                f"{self._sampler.max_length}. Start it with a larger --max-length."
+                f"A prompt of {length} tokens and a completion of {num_new} exceed "
+                f"this server's limit of {self._sampler.max_length}. Start it with a "
+                "larger --max-length."
             )
 
         def sampled() -> list[Sampled] | None:

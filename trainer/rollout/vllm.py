@@ -41,6 +41,7 @@ from trainer.rollout.engine import (
     SeededPrompt,
     as_completion,
     ignore,
+    longest_of,
     seeded_prompts,
 )
 from trainer.rollout.vllm_worker import LORA_ID, WorkerExtension
@@ -281,13 +282,12 @@ class VllmSampler:
                 f"vLLM's log-probs would include {restrictions}; the policy's do not. "
                 "Remove the setting."
             )
-        longest = max(len(prompt.token_ids) for prompt in prompts)
-        if longest + params.max_new_tokens > self.max_length:
+        length, num_new = longest_of(prompts, params)
+        if length + num_new > self.max_length:
             raise ValueError(
-                f"A prompt of {longest} tokens and a completion of "
-                f"{params.max_new_tokens} exceed vLLM's limit of {self.max_length} "
-                "for this model. Lower data.max_prompt_tokens or "
-                "rollout.max_new_tokens."
+                f"A prompt of {length} tokens and a completion of {num_new} exceed "
+                f"vLLM's limit of {self.max_length} for this model. Lower "
+                "data.max_prompt_tokens or rollout.max_new_tokens."
             )
         assert self._has_weights, "weights are due after a sleep that dropped them"
         with self._on_its_stream():
@@ -296,7 +296,7 @@ class VllmSampler:
                 [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts],
                 [
                     self._vllm.SamplingParams(
-                        max_tokens=params.max_new_tokens,
+                        max_tokens=params.limit(prompt.max_new_tokens),
                         temperature=params.temperature,
                         seed=prompt.seed % 2**63,
                         logprobs=0,  # of the token drawn, and of no other

@@ -45,6 +45,7 @@ _QUESTION = {
     "version": (torch.int64, 0),
 }
 _STOP = {"stop": (torch.uint8, 1)}  # sent if there are such texts
+_LIMITS = {"limits": (torch.int64, 1)}  # sent if prompts differ in their limits
 _ANSWER = {
     "tokens": (torch.int32, 1),
     "logprobs": (torch.float32, 1),
@@ -103,8 +104,11 @@ class Adapted(Message):
 
 def pack_question(question: Question) -> bytes:
     prompts, params = question.prompts, question.params
+    limits = [params.limit(prompt.max_new_tokens) for prompt in prompts]
+    has_limits = any(limit < params.max_new_tokens for limit in limits)
+    optional = (_STOP if params.stop else {}) | (_LIMITS if has_limits else {})
     return pack(
-        _QUESTION | _STOP if params.stop else _QUESTION,
+        _QUESTION | optional,
         tokens=[token for prompt in prompts for token in prompt.token_ids],
         lengths=[len(prompt.token_ids) for prompt in prompts],
         seeds=[prompt.seed % 2**63 for prompt in prompts],
@@ -112,6 +116,7 @@ def pack_question(question: Question) -> bytes:
         max_new_tokens=params.max_new_tokens,
         temperature=params.temperature,
         stop=list("\0".join(params.stop).encode()),
+        limits=limits,
         version=question.version,
     )
 
@@ -122,8 +127,10 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
     Raises:
         ValueError: it is none, or it asks for tokens that the model has not.
     """
-    has_stop = "stop" in unpack(body)
-    tensors = unpack(body, _QUESTION | _STOP if has_stop else _QUESTION)
+    names = unpack(body).keys()
+    has_stop, has_limits = "stop" in names, "limits" in names
+    optional = (_STOP if has_stop else {}) | (_LIMITS if has_limits else {})
+    tensors = unpack(body, _QUESTION | optional)
     lengths, tokens = tensors["lengths"], tensors["tokens"]
     if (
         len(lengths) == 0
@@ -139,11 +146,17 @@ def unpack_question(body: bytes, *, vocabulary: int) -> Question:
     temperature, num_new = tensors["temperature"].item(), tensors["max_new_tokens"]
     if not 0 <= temperature < math.inf or int(num_new) < 1:
         raise ValueError("temperature must be at least 0, max_new_tokens at least 1.")
+    limits = tensors["limits"].tolist() if has_limits else [None] * len(lengths)
+    if len(limits) != len(lengths) or (has_limits and min(limits) < 1):
+        raise ValueError("limits must have a number of at least 1 for each prompt.")
     return Question(
         prompts=[
-            SeededPrompt(token_ids=tuple(ids.tolist()), seed=seed)
-            for ids, seed in zip(
-                tokens.split(lengths.tolist()), tensors["seeds"].tolist(), strict=True
+            SeededPrompt(token_ids=tuple(ids.tolist()), seed=seed, max_new_tokens=limit)
+            for ids, seed, limit in zip(
+                tokens.split(lengths.tolist()),
+                tensors["seeds"].tolist(),
+                limits,
+                strict=True,
             )
         ],
         params=SamplingParams(
@@ -182,7 +195,10 @@ def unpack_answer(body: bytes, question: Question) -> list[Sampled]:
     tokens, logprobs = tensors["tokens"], tensors["logprobs"]
     if (
         len(lengths) != len(question.prompts)
-        or not all(1 <= n <= question.params.max_new_tokens for n in lengths)
+        or not all(
+            1 <= count <= question.params.limit(prompt.max_new_tokens)
+            for count, prompt in zip(lengths, question.prompts, strict=True)
+        )
         or not sum(lengths) == len(tokens) == len(logprobs)
     ):
         raise ValueError(

@@ -1,6 +1,7 @@
 """Sampling: shared prefills, rows that leave, seeds and log-probs."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,28 @@ def sample(
 
 def ids_of(groups: list[tuple[Rollout, ...]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in group] for group in groups]
+
+
+@pytest.mark.parametrize("rows", [512, 3])
+def test_a_request_ends_at_its_own_limit_and_changes_no_other(policy, rows):
+    requests = requests_of(policy, 2)
+    whole = ids_of(sample(policy, requests))
+    limits = [None, 1, 7, 30, 99]
+
+    limited = sample(
+        policy,
+        [
+            replace(request, max_new_tokens=limit)
+            for request, limit in zip(requests, limits, strict=True)
+        ],
+        max_batch_rows=rows,
+    )
+
+    for group, ids, limit in zip(limited, whole, limits, strict=True):
+        assert [c.token_ids for c in group] == [own[:limit] for own in ids]
+        for completion in group:
+            is_cut = completion.token_ids[-1] not in policy.eos_ids
+            assert completion.end_reason == ("length" if is_cut else "stop")
 
 
 def test_greedy_decoding_equals_transformers(policy):

@@ -41,6 +41,35 @@ def test_a_question_arrives_as_it_was_sent():
     assert got == sent
 
 
+def test_limits_of_prompts_arrive_where_they_differ():
+    prompts = [
+        SeededPrompt(token_ids=(2, 3), seed=0, max_new_tokens=2),
+        SeededPrompt(token_ids=(9,), seed=1, max_new_tokens=5),
+    ]
+    sent = question_of(prompts=prompts)
+
+    got = unpack_question(pack_question(sent), vocabulary=VOCABULARY)
+
+    assert got == sent
+    assert "limits" not in load(pack_question(question_of()))
+    samples = [Sampled(token_ids=(4,) * n, logprobs=(-1.0,) * n) for n in (3, 5)]
+    with pytest.raises(ValueError, match="does not contain 2 completions"):
+        unpack_answer(pack_answer(samples, version=7), got)
+
+
+@pytest.mark.parametrize("limits", [[2], [2, 0]])
+def test_limits_that_fit_no_prompts_are_refused(limits):
+    prompts = [
+        SeededPrompt(token_ids=(2, 3), seed=0, max_new_tokens=2),
+        SeededPrompt(token_ids=(9,), seed=1),
+    ]
+    tensors = load(pack_question(question_of(prompts=prompts)))
+    tensors["limits"] = torch.tensor(limits)
+
+    with pytest.raises(ValueError, match="limits must"):
+        unpack_question(save(tensors), vocabulary=VOCABULARY)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
