@@ -226,6 +226,58 @@ def _in_order(schema: Any) -> Any:
     return {key: _in_order(schema[key]) for key in dict.fromkeys([*first, *schema])}
 
 
+def uses_chat_template(tokenizer: PreTrainedTokenizerBase, config: DataConfig) -> bool:
+    has_one = getattr(tokenizer, "chat_template", None) is not None
+    return config.chat_template == "auto" and has_one
+
+
+# A template is a model's own program: it raises what it likes, such as that it knows no
+# system role, and fails as Python does at what it did not expect.
+_TEMPLATE_ERRORS = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    MemoryError,
+)
+
+
+def apply_chat_template(
+    tokenizer: PreTrainedTokenizerBase,
+    config: DataConfig,
+    messages: Sequence[Message],
+    *,
+    tools: list[dict[Any, Any] | Callable[..., Any]] | None,
+    where: str,
+    remedy: str = "",
+    add_generation_prompt: bool = True,
+) -> str:
+    """Return the text of a chat.
+
+    Raises:
+        ValueError: the template fails on `where`; the sentence ends with `remedy`.
+    """
+    try:
+        text = tokenizer.apply_chat_template(
+            list(messages),
+            tools=tools,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            **config.chat_template_kwargs,
+        )
+    except _TEMPLATE_ERRORS as error:
+        roles = ", ".join(turn["role"] for turn in messages)
+        raise ValueError(
+            f"The model's chat template failed on {where}, which has messages with the "
+            f"roles {roles}: {first_line(error)[:300]}.{remedy}"
+        ) from error
+    assert isinstance(text, str)
+    return text
+
+
 class PromptRenderer:
     """Turns rows into the token ids that the model continues."""
 
@@ -240,10 +292,7 @@ class PromptRenderer:
         self._config = config
         self._num_embeddings = num_embeddings
         self._special_tokens = SpecialTokens.of(special_texts(tokenizer))
-        self._uses_chat_template = (
-            config.chat_template == "auto"
-            and getattr(tokenizer, "chat_template", None) is not None
-        )
+        self._uses_chat_template = uses_chat_template(tokenizer, config)
         options = config.chat_template_kwargs if config.chat_template == "auto" else {}
         template = str(getattr(tokenizer, "chat_template", None) or "")
         read = set(re.findall(r"\w+", template))
@@ -298,27 +347,15 @@ class PromptRenderer:
         )
 
     def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
-        tools = _tools(row)
-        try:
-            text = self._tokenizer.apply_chat_template(
-                messages,
-                tools=tools,
-                tokenize=False,
-                add_generation_prompt=True,
-                **self._config.chat_template_kwargs,
-            )
-        # A template is a model's own program: it raises what it likes, such as that it
-        # knows no system role, and fails as Python does at what it did not expect.
-        except (TemplateError, TypeError, ArithmeticError) as error:
-            roles = ", ".join(turn["role"] for turn in messages)
-            raise ValueError(
-                f"The model's chat template failed on row {row.index} (line "
-                f"{row.index + 1}), which has messages with the roles {roles}: "
-                f"{first_line(error)[:300]}. Leave data.system_prompt empty if the "
-                "template has no system role, or set data.chat_template to none."
-            ) from error
-        assert isinstance(text, str)
-        return text
+        return apply_chat_template(
+            self._tokenizer,
+            self._config,
+            messages,
+            tools=_tools(row),
+            where=f"row {row.index} (line {row.index + 1})",
+            remedy=" Leave data.system_prompt empty if the template has no system "
+            "role, or set data.chat_template to none.",
+        )
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Return token ids of a text that continues a prompt, without an EOS token.

@@ -59,6 +59,7 @@ def test_the_completion_is_made_to_continue_a_prefix(policy):
         ("{{ raise_exception('No system role') }}", "No system role"),
         ("{{ messages[0].content + 1 }}", "can only concatenate str"),
         ("{{ 1 / 0 }}", "division by zero"),
+        ("{{ '{a}'.format() }}", "'a'"),
         ("{% for %}", "Expected an expression"),
     ],
 )
