@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -97,7 +98,7 @@ class ChatFormat:
         )
         # No other token crosses the ends of these.
         self._atoms = dict(named) | {token_id: t.content for token_id, t in added}
-        self._special = _any_of(special_texts(tokenizer))
+        self._special = frozenset(special_texts(tokenizer))
         self._frame = lru_cache(_MAX_FRAMES)(self._make_frame)
 
     def between(
@@ -119,19 +120,20 @@ class ChatFormat:
             messages, frame.writes, frame.pieces[1:], strict=True
         ):
             content = replace_surrogates(message_text(turn))
-            content, count = frame.special.subn(_defuse, content)
+            content, num_special = frame.special.subn(_defuse, content)
+            num_defused += num_special
             start = len(text)
             text += write(content)
             shown.append((start, len(text)))
-            text, num_defused = text + piece, num_defused + count
+            text += piece
         ends = [token_id for token_id, _ in frame.ends]
         if last_id in ends:
-            count = ends.index(last_id) + 1
+            num_sampled = ends.index(last_id) + 1
         else:
-            count = int(ended and frame.is_closing)
-        cut = sum(len(token) for _, token in frame.ends[:count])
+            num_sampled = int(ended and frame.is_closing)
+        cut = sum(len(token) for _, token in frame.ends[:num_sampled])
         return Between(
-            ids=self._encode(text)[count:],
+            ids=self._encode(text)[num_sampled:],
             text=text[cut:],
             shown=tuple((start - cut, end - cut) for start, end in shown),
             num_defused=num_defused,
@@ -227,7 +229,9 @@ class ChatFormat:
 
     def _kind(self, turn: Message) -> tuple[str, str]:
         name = str(turn.get("name") or "") if turn["role"] == "tool" else ""
-        return turn["role"], self._special.sub(_defuse, replace_surrogates(name))
+        return turn["role"], _any_of(self._special).sub(
+            _defuse, replace_surrogates(name)
+        )
 
     def _make_frame(self, kinds: _Kinds) -> _Frame:
         """Return the frame of replies of these roles and names.
@@ -238,7 +242,9 @@ class ChatFormat:
         if self._is_plain:
             count = len(kinds)
             pieces = ("", *("\n",) * (count - 1), "")[: count + 1]
-            return _Frame(pieces, _WRITES[:1] * count, (), False, False, self._special)
+            return _Frame(
+                pieces, _WRITES[:1] * count, (), False, False, _any_of(self._special)
+            )
         try:
             return self._frame_behind(kinds, is_call=False)
         except ValueError:
@@ -251,8 +257,8 @@ class ChatFormat:
         head, tail = self._split_chat(kinds, "a", is_call=is_call)
         _, other = self._split_chat(kinds, "b", is_call=is_call)
         _, closing = self._split_chat(kinds, None, is_call=is_call)
-        pieces, writes = _take_apart(tail, "a", kinds)
-        if (pieces, writes) != _take_apart(other, "b", kinds):
+        pieces, writes = _split_tail(tail, "a", kinds)
+        if (pieces, writes) != _split_tail(other, "b", kinds):
             raise ValueError("The chat template writes two replies in different ways.")
         ids, start = self._encode(tail), 0
         ends: list[tuple[int, str]] = []
@@ -270,19 +276,19 @@ class ChatFormat:
                 f"but with {tail[:20]!r}."
             )
         text = "".join(pieces)
-        # Not all tokens that a template marks turns with are special ones.
-        marks = [
+        # Not all tokens with which a template marks turns are special ones.
+        marks = {
             token
             for token in self._atoms.values()
             if token in text and not token.isalnum()
-        ]
+        }
         return _Frame(
             pieces,
             writes,
             tuple(ends),
             bool(closing.strip()),
             is_call,
-            _any_of([*special_texts(self._tokenizer), *marks]),
+            _any_of(self._special | marks),
         )
 
     def _split_chat(
@@ -397,10 +403,19 @@ def _properties(function: dict[str, Any]) -> dict[str, Any]:
     return {name: schema for name, schema in properties.items() if schema}
 
 
-def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
-    kept = {text for text in texts if len(text) > 1 and text.strip()}
-    longest_first = sorted(kept, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+@lru_cache
+def _any_of(texts: frozenset[str]) -> re.Pattern[str]:
+    """Return a pattern of the longest of these texts.
+
+    A tokenizer has up to thousands: those with other first characters are left out
+    at once.
+    """
+    kept = sorted((t for t in texts if len(t) > 1 and t.strip()), reverse=True)
+    parts = []
+    for head, group in groupby(kept, lambda text: text[:3]):
+        rests = "|".join(re.escape(text[len(head) :]) for text in group)
+        parts.append(f"{re.escape(head)}(?:{rests})")
+    return re.compile("|".join(parts) or r"(?!)")
 
 
 def _defuse(match: re.Match[str]) -> str:
@@ -435,7 +450,7 @@ def _call_id(index: int) -> str:
     return f"call{index:05}"  # Mistral's have 9 characters
 
 
-def _take_apart(
+def _split_tail(
     tail: str, tag: str, kinds: _Kinds
 ) -> tuple[tuple[str, ...], tuple[Callable[[str], str], ...]]:
     """Return what stands around the contents, and how these are written.
