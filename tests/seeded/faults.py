@@ -129,6 +129,20 @@ FAULTS = [
         "tests/trainer/rollout/test_rollout.py tests/trainer/run/test_resume.py",
     ),
     Fault(
+        "H1",
+        "trainer/rollout/chat.py",
+        "            num_sampled = ends.index(last_id) + 1",
+        "            num_sampled = ends.index(last_id)",
+        "tests/trainer/rollout/test_chat.py",
+    ),
+    Fault(
+        "H2",
+        "trainer/rollout/chat.py",
+        "content, num_special = frame.special.subn(_defuse, content)",
+        "num_special = 0",
+        "tests/trainer/rollout/test_chat.py",
+    ),
+    Fault(
         "E1",
         "trainer/evaluation.py",
         "wrong_left = np.maximum(num_samples - right[:, None] - drawn, 0)",

@@ -29,6 +29,7 @@ _BEHIND_CALLS = {
 }
 # Their tool calls are written in no form, or in one of their own.
 _WITHOUT_CALLS = {"deepseek_r1_distill", "lfm2", "llama3", "muse_glimmer", "qwen2_5_vl"}
+_ONE_CALL = {"llama3_1", "llama3_2"}  # a turn
 # It leaves out a mark before the results of a second round.
 _ONE_ROUND = {"deepseekv3"}
 
@@ -108,37 +109,40 @@ def _chat(template: str | None, *, tools: bool = False, **options: Any) -> ChatF
 
 
 class _Chat:
-    """A template's own rendering, and a policy that samples what it would write."""
+    """Chats as the template writes them, in which each turn of the policy is answered.
+
+    With tools, each turn calls them.
+    """
 
     def __init__(self, name: str, kind: str) -> None:
-        self.has_tools = kind != "user"
+        self.tools = [ADD] if "tool" in kind else None
         self.tokenizer = _tokenizer(_templates()[name])
         self.format = ChatFormat(
-            self.tokenizer, DataConfig(rows="-"), tools=[ADD] if self.has_tools else ()
+            self.tokenizer, DataConfig(rows="-"), tools=self.tools or ()
         )
-        self.replies = REPLIES[kind]
-        self.calls = name in _BEHIND_CALLS and self.has_tools
+        self.replies = [
+            turn | ({"tool_call_id": f"call{number}"} if self.tools else {})
+            for number, turn in enumerate(REPLIES[kind])
+        ]
+        self.has_text_arguments = name == "deepseekv3"
+        self.num_calls = 1 if name in _ONE_CALL else len(self.replies)
 
-    def said(self, text: str) -> dict[str, Any]:
-        if not self.calls:
+    def says(self, text: str) -> dict[str, Any]:
+        if not self.tools:
             return {"role": "assistant", "content": text}
-        function = {"name": "add", "arguments": {"unit": text}}
-        calls = [{"id": f"call{n}", "function": function} for n, _ in self.tools()]
+        values = {"unit": text}
+        arguments = json.dumps(values) if self.has_text_arguments else values
+        function = {"name": "add", "arguments": arguments}
+        calls = [
+            {"id": f"call{n}", "type": "function", "function": function}
+            for n in range(self.num_calls)
+        ]
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
-    def tools(self) -> list[tuple[int, dict[str, Any]]]:
-        return [(n, turn) for n, turn in enumerate(self.replies) if "name" in turn]
-
-    def reply(self) -> list[dict[str, Any]]:
-        return [
-            turn | ({"tool_call_id": f"call{n}"} if "name" in turn else {})
-            for n, turn in enumerate(self.replies)
-        ]
-
-    def render(self, *turns: dict[str, Any]) -> str:
+    def render(self, *said: dict[str, Any]) -> str:
         text = self.tokenizer.apply_chat_template(
-            [USER, *turns],
-            tools=[ADD] if self.has_tools else None,
+            [USER, *(turn for first in said for turn in (first, *self.replies))],
+            tools=self.tools,
             tokenize=False,
             add_generation_prompt=True,
         )
@@ -148,50 +152,30 @@ class _Chat:
     def ids(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def tail(self, text: str) -> str:
-        """Return what a template writes behind the last turn of the policy."""
-        tail = text.rpartition("again")[2]
-        if self.calls:  # the last of its calls is ended by a mark
-            mark = self.tokenizer.convert_ids_to_tokens(self.format.extra_end_ids[0])
-            return mark + text.rpartition("again")[2].partition(mark)[2]
-        return tail
-
 
 def _differs(name: str, kind: str) -> list[str]:
-    """Return in what the ids of two turns differ from the template's."""
+    """Return in what the ids behind a turn differ from the template's."""
     chat = _Chat(name, kind)
     assert chat.format.check(range(len(chat.tokenizer))) == []
-    once, twice = (
-        chat.render(
-            *[
-                turn
-                for _ in range(count)
-                for turn in (chat.said("again"), *chat.reply())
-            ]
-        )
-        for count in (1, 2)
-    )
     differences = []
-    for text in [once] if name in _ONE_ROUND and "tool" in kind else [once, twice]:
-        tail = chat.tail(text)
-        ids = chat.ids(tail)
-        whole = chat.format.between(chat.replies, last_id=-1, ended=False)
-        behind_end = chat.format.between(chat.replies, last_id=ids[0], ended=True)
-        if list(whole.ids) != ids or whole.text != tail:
+    for num_turns in (1,) if chat.tools and name in _ONE_ROUND else (1, 2):
+        between = chat.format.between(chat.replies, last_id=-1, ended=False)
+        end = between.ids[0]
+        behind = chat.format.between(chat.replies, last_id=end, ended=True)
+        text = chat.render(*[chat.says("again")] * num_turns)
+        # A call is closed before the turn ends.
+        mark = chat.tokenizer.convert_ids_to_tokens(end)
+        tail = mark + text.rpartition("again")[2].partition(mark)[2]
+        if (between.text, behind.text) != (tail, tail.removeprefix(mark)):
+            differences.append("text")
+        if not list(between.ids) == [end, *behind.ids] == chat.ids(tail):
             differences.append("ids")
-        if list(behind_end.ids) != ids[1:]:
-            differences.append("ids behind an end token")
-        if chat.ids(text)[-len(ids) :] != ids:
+        if tuple(chat.ids(text)[-len(between.ids) :]) != between.ids:
             differences.append("ids of the whole")
-        for between in (whole, behind_end):
-            for (start, end), turn in zip(between.shown, chat.replies, strict=True):
-                shown = between.text[start:end]
-                written = (
-                    turn["content"],
-                    json.dumps(turn["content"], ensure_ascii=False)[1:-1],
-                )
-                if shown not in written:
-                    differences.append("shown")
+        for (first, last), turn in zip(behind.shown, chat.replies, strict=True):
+            escaped = json.dumps(turn["content"], ensure_ascii=False)[1:-1]
+            if behind.text[first:last] not in (turn["content"], escaped):
+                differences.append("shown")
     return differences
 
 
@@ -210,17 +194,16 @@ def test_between_is_what_the_template_writes(kind):
 @pytest.mark.parametrize("is_canonical", [True, False])
 @pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "lfm2_v2"])
 def test_ids_of_an_episode_decode_to_the_templates_chat(name, is_canonical):
-    chat = _Chat(name, "tool")
+    chat = _Chat(name, "user")
     said = "the user asks again"
     sample = chat.ids(said) if is_canonical else [i for c in said for i in chat.ids(c)]
-    end = chat.ids(chat.tail(chat.render(chat.said("again"), *chat.reply())))[0]
-    ids, written = chat.ids(chat.render()), []
+    end = chat.format.between([], last_id=-1, ended=False).ids[0]
+    ids = chat.ids(chat.render())
     for _ in range(3):
         between = chat.format.between(chat.replies, last_id=end, ended=True)
         ids += [*sample, end, *between.ids]
-        written += [chat.said(said), *chat.reply()]
 
-    text = chat.render(*written)
+    text = chat.render(*[chat.says(said)] * 3)
 
     assert chat.tokenizer.decode(ids) == text
     assert (ids == chat.ids(text)) is is_canonical
