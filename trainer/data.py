@@ -19,6 +19,7 @@ from trainer.rewards.rule import (
     conversation,
     message_text,
     read_answer,
+    split_prefill,
 )
 from trainer.rewards.scoring import NO_TOKENS, SpecialTokens
 from trainer.seeding import derive, permutation
@@ -45,7 +46,9 @@ class Prompt:
     row: Row
     text: str
     token_ids: tuple[int, ...]
-    messages: tuple[Message, ...] = ()  # that the text was made of
+    # That the text was made of, without the answer that the last of them begins.
+    messages: tuple[Message, ...] = ()
+    begun: str = ""  # that answer, with which the text ends
     # Of the tokenizer, as they may follow a completion.
     special_tokens: SpecialTokens = field(default=NO_TOKENS, repr=False, compare=False)
 
@@ -254,6 +257,7 @@ def apply_chat_template(
     where: str,
     remedy: str = "",
     add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
 ) -> str:
     """Return the text of a chat.
 
@@ -266,6 +270,7 @@ def apply_chat_template(
             tools=tools,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
             **config.chat_template_kwargs,
         )
     except _TEMPLATE_ERRORS as error:
@@ -276,6 +281,14 @@ def apply_chat_template(
         ) from error
     assert isinstance(text, str)
     return text
+
+
+# A template may trim the text that a message begins with, split it at its thinking, or
+# leave the thinking out. So it gets a word, which the text then replaces.
+_STAND_IN = "begun"
+# Qwen3's template, among others, puts this before a last answer without thinking. It
+# stays, as the model learned it, unless the row's own text begins with thinking.
+_NO_THINKING = re.compile(r"<think>\s*</think>\s*\Z")
 
 
 class PromptRenderer:
@@ -332,30 +345,46 @@ class PromptRenderer:
             prompt_template=self._config.prompt_template,
             where=f"row {row.index} (line {row.index + 1})",
         )
+        prefix = self._config.completion_prefix
+        answered, begun = split_prefill(messages, prefix)
         if self._uses_chat_template:
-            text = self._apply_chat_template(messages, row)
+            text = self._apply_chat_template(messages, row, is_begun=bool(begun))
         else:
             text = "\n".join(map(message_text, messages))
-        text += self._config.completion_prefix
+        text += prefix
         token_ids = self._encode(text)
         return Prompt(
             row=row,
             text=text,
             token_ids=token_ids,
-            messages=tuple(messages),
+            messages=tuple(answered),
+            begun=begun,
             special_tokens=self._special_tokens,
         )
 
-    def _apply_chat_template(self, messages: list[Message], row: Row) -> str:
-        return apply_chat_template(
+    def _apply_chat_template(
+        self, messages: list[Message], row: Row, *, is_begun: bool
+    ) -> str:
+        shown = messages
+        if is_begun:
+            shown = [*messages[:-1], {**messages[-1], "content": _STAND_IN}]
+        text = apply_chat_template(
             self._tokenizer,
             self._config,
-            messages,
+            shown,
             tools=_tools(row),
             where=f"row {row.index} (line {row.index + 1})",
             remedy=" Leave data.system_prompt empty if the template has no system "
             "role, or set data.chat_template to none.",
+            add_generation_prompt=not is_begun,
+            continue_final_message=is_begun,
         )
+        if is_begun:
+            text, content = text.removesuffix(_STAND_IN), messages[-1]["content"]
+            if content.lstrip().startswith("<think>"):
+                text = _NO_THINKING.sub("", text)
+            text += content
+        return text
 
     def continuation(self, prompt: Prompt, text: str) -> tuple[int, ...]:
         """Return token ids of a text that continues a prompt, without an EOS token.

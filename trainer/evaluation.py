@@ -273,7 +273,10 @@ def majority_is_right(
     is_right = np.zeros_like(right)
     for row, group in enumerate(groups):
         special = group.prompt.special_tokens
-        texts = [without_special_tokens(c.text, special) for c in group.completions]
+        texts = [
+            group.prompt.begun + without_special_tokens(completion.text, special)
+            for completion in group.completions
+        ]
         votes = votes_of(texts, right[row].tolist(), read_answer)
         for k, index in enumerate(majority_places(votes)):
             is_right[row, k] = index is not None and right[row, index]

@@ -227,17 +227,18 @@ class Scoring:
             ids = None  # their way to a worker takes longer than most rules
         samples = [
             Sample(
-                prompt=prompt.text,
+                prompt=prompt.text.removesuffix(prompt.begun),
                 completion=without_special_tokens(text, prompt.special_tokens),
                 answer=prompt.row.answer,
                 columns=prompt.row.columns,
                 messages=prompt.messages,
-                before=what_was,
+                before="" if what_was is None else prompt.begun + what_was,
+                begun=prompt.begun if what_was is None else "",
                 is_chat=not isinstance(prompt.row.prompt, str),
                 token_ids=token_ids,
             )
             for text, what_was, token_ids in zip(
-                texts, before or repeat(""), ids or repeat(None), strict=False
+                texts, before or repeat(None), ids or repeat(None), strict=False
             )
         ]
         name = f"row {prompt.index} (line {prompt.index + 1})"

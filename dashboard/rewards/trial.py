@@ -21,7 +21,7 @@ from dashboard.jobs.slots import slot
 from dashboard.web.overload import Busy
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import START_SECONDS, TIMED_OUT, limited_to
-from trainer.rewards.rule import Sample, message_text
+from trainer.rewards.rule import Sample, message_text, split_prefill
 from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.levels import NAMES
 from trainer.rewards.sandbox.pool import asking_for
@@ -58,13 +58,15 @@ def as_sample(row: DatasetRow, completion: str) -> Sample:
     is_chat = not isinstance(prompt, str)
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
+    messages, begun = split_prefill(prompt)
     return Sample(
-        message_text(prompt[-1]),
+        message_text(messages[-1]) if messages else "",
         completion,
         row.answer_value,
         row.columns,
-        messages=prompt,
+        messages=messages,
         is_chat=is_chat,
+        begun=begun,
     )
 
 
@@ -152,6 +154,7 @@ def _try(
                     "columns": dict(sample.columns),
                     "messages": [dict(message) for message in sample.messages],
                     "is_chat": sample.is_chat,
+                    "begun": sample.begun,
                 }
                 for sample in part
             ]

@@ -132,6 +132,16 @@ def test_metrics_of_held_out_groups():
     assert metrics["mean_length"] == 2.0
 
 
+def test_a_majority_is_of_whole_answers():
+    found = group("4</answer>", "5</answer>", "5</answer>", right="4</answer>")
+    begun = replace(found, prompt=replace(found.prompt, begun="<answer>"))
+    reader = answer_reader(recipe("exact_answer"))
+
+    metrics = evaluation_metrics([begun], **DEFINED, read_answer=reader)
+
+    assert [metrics[f"maj@{k}"] for k in (1, 2, 3)] == [1.0, 1.0, 0.0]
+
+
 def test_numbers_written_differently_are_one_answer():
     read = answer_reader(recipe("numeric_answer"))
     assert read is not None

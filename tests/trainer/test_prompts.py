@@ -365,3 +365,104 @@ def test_each_pass_is_a_permutation_without_its_remainder():
 def test_more_prompts_a_step_than_rows_are_refused():
     with pytest.raises(ValueError, match=r"5 distinct .* 4"):
         DataOrder(num_rows=4, prompts_per_step=5, seed=0)
+
+
+# As Llama's: it trims each message.
+TRIMMING = (
+    "{% for m in messages %}[{{ m.role }}]\n{{ m.content | trim }}[end]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]\n{% endif %}"
+)
+# As Qwen3's: thinking is a block of its own, and the last answer always has one.
+THINKING = (
+    "{% for m in messages %}[{{ m.role }}]\n"
+    "{% set parts = m.content.split('</think>') %}"
+    "{% if m.role == 'assistant' %}<think>\n"
+    "{{ parts[0].split('<think>')[-1].strip('\n') if parts[1:] }}\n</think>\n\n"
+    "{% endif %}{{ parts[-1].lstrip('\n') }}[end]{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]\n{% endif %}"
+)
+NO_THINKING = "<think>\n\n</think>\n\n"
+
+
+def prefilled(content: str) -> Row:
+    chat = ({"role": "user", "content": "Q"}, {"role": "assistant", "content": content})
+    return row(chat)
+
+
+@pytest.mark.parametrize(
+    ("template", "content", "between"),
+    [
+        (TRIMMING, "\n It is \n", ""),
+        (TRIMMING, "<think>\n", ""),
+        (THINKING, "It is ", NO_THINKING),
+        (THINKING, "<think>\nSo ", ""),
+        (THINKING, "<think>So</think>It", ""),
+        (THINKING, "\n<think>\n", ""),
+    ],
+)
+def test_a_last_message_of_the_assistant_is_continued(
+    policy, template, content, between
+):
+    policy.tokenizer.chat_template = template
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    prompt = renderer.render(prefilled(content))
+
+    assert prompt.text == f"[user]\nQ[end][assistant]\n{between}{content}"
+    assert prompt.begun == content
+    assert prompt.messages == ({"role": "user", "content": "Q"},)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "[user]\nQ[end][assistant]\nIt <b>"),
+        ({"system_prompt": "S"}, "[system]\nS[end][user]\nQ[end][assistant]\nIt <b>"),
+        ({"chat_template": "none"}, "Q\nIt <b>"),
+    ],
+)
+def test_a_prefix_follows_what_is_begun(policy, options, expected):
+    policy.tokenizer.chat_template = TRIMMING
+    config = DataConfig(rows="-", completion_prefix="<b>", **options)
+
+    prompt = PromptRenderer(policy.tokenizer, config).render(prefilled("It "))
+
+    assert prompt.text == expected
+    assert prompt.begun == "It <b>"
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        ({"role": "assistant", "content": " "}, ""),
+        ({"role": "assistant", "content": "f", "tool_calls": [{"name": "f"}]}, "f"),
+        ({"role": "user", "content": "f"}, "f"),
+    ],
+)
+def test_a_message_that_begins_no_answer_is_followed_by_one(policy, last, shown):
+    policy.tokenizer.chat_template = TRIMMING
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    prompt = renderer.render(row((last,)))
+
+    assert prompt.text == f"[{last['role']}]\n{shown}[end][assistant]\n"
+    assert prompt.begun == ""
+    assert prompt.messages == (last,)
+
+
+def test_a_template_that_leaves_the_begun_answer_out_is_refused(policy):
+    policy.tokenizer.chat_template = "{{ messages[0].content }}"
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+
+    with pytest.raises(ValueError, match=r"row 0 \(line 1\).*user, assistant"):
+        renderer.render(prefilled("It"))
+
+
+def test_a_text_continues_what_is_begun(policy):
+    policy.tokenizer.chat_template = TEMPLATE
+    renderer = PromptRenderer(policy.tokenizer, DataConfig(rows="-"))
+    prompt = renderer.render(prefilled("1 "))
+
+    ids = renderer.continuation(prompt, "2 b")
+
+    assert policy.tokenizer.decode(ids) == "2 b"

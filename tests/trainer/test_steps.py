@@ -1,5 +1,6 @@
 """Cutting completions into reasoning steps, in characters and in tokens."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -277,13 +278,19 @@ def test_a_step_is_shown_with_what_stands_before_it(monkeypatch):
         {"recipe": length, "step_recipe": length, "step_pattern": r"\."}
     )
 
-    HERE.begin([make_prompt()], config, tokenizer=BYTES).finish(
-        [(written("a.b.c"), written(""))]
-    )
+    begun = replace(make_prompt(), text="?So ", begun="So ")
+    for prompt in (make_prompt(), begun):
+        HERE.begin([prompt], config, tokenizer=BYTES).finish(
+            [(written("a.b.c"), written(""))]
+        )
 
-    shown = [(sample.before, sample.completion) for sample in seen]
-    whole = [("", "a.b.c"), ("", "")]
-    assert shown == [*whole, ("", "a."), ("a.", "b."), ("a.b.", "c"), ("", "")]
+    shown = [(s.prompt, s.begun, s.before, s.completion) for s in seen]
+    texts = [("", "a."), ("a.", "b."), ("a.b.", "c"), ("", "")]
+    plain, of_begun = shown[:6], shown[6:]
+    assert plain[:2] == [("?", "", "", "a.b.c"), ("?", "", "", "")]
+    assert plain[2:] == [("?", "", *text) for text in texts]
+    assert of_begun[:2] == [("?", "So ", "", "a.b.c"), ("?", "So ", "", "")]
+    assert of_begun[2:] == [("?", "", f"So {before}", text) for before, text in texts]
 
 
 def _judge_nothing(samples: list[Sample]) -> Scored:

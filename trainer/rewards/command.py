@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from trainer.config.reading import place_models, why_unreadable
 from trainer.presets.preset import as_published, load_preset, published_names
 from trainer.rewards.function_forms import none_recognised, recognise, rule_names
-from trainer.rewards.rule import Sample, message_text, read_answer
+from trainer.rewards.rule import Sample, message_text, read_answer, split_prefill
 from trainer.rewards.rules.python_function import LARGEST_SCORE
 from trainer.rewards.scoring import score_all
 from trainer.rewards.session import open_session
@@ -206,11 +206,13 @@ def _sample(path: Path, number: int, line: bytes) -> Sample:
     is_chat = isinstance(prompt, list) and all(
         isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in prompt
     )
+    messages, begun = split_prefill(prompt if is_chat else ())
     return Sample(
-        prompt=_prompt_text(prompt),
+        prompt=_prompt_text(messages if is_chat else prompt),
         completion=row["completion"],
-        messages=prompt if is_chat else (),
+        messages=messages,
         is_chat=is_chat,
+        begun=begun,
         answer=answer,
         columns=columns | (nested if isinstance(nested, dict) else {}),
     )

@@ -48,8 +48,8 @@ def open_tag(prompt: str) -> str:
 
 
 def reply_of(sample: Sample, *, read_thinking: bool = False) -> str:
-    """Return the completion without its thinking."""
-    text = sample.completion
+    """Return the answer without its thinking."""
+    text = sample.text
     if read_thinking:
         return text
     opened = open_tag(sample.prompt)

@@ -76,10 +76,18 @@ class Sample:
     columns, as JSON values. `messages` are the conversation that the completion
     answers, where `prompt` is the text that a model was given: with the marks of its
     chat template. Of a reasoning step, `before` is what stands before it in its
-    completion. `is_chat`: the row's own prompt is a list of messages. `token_ids` are
+    answer. `is_chat`: the row's own prompt is a list of messages. `token_ids` are
     those of the completion, where a rule that reads them is asked during a run.
 
-    >>> Sample("2+2?", "<answer>4</answer>", "4")
+    Where the row's last message begins the answer, `begun` is that text with
+    `data.completion_prefix`, and neither `prompt` nor `messages` have it: the model
+    was given `prompt` + `begun`. Rules judge `text`, the whole answer; judges, reward
+    models and functions read it as the completion. Lengths and repetition count the
+    completion alone, as the policy wrote no more. Of a reasoning step, `before` has
+    what was begun, and `begun` is empty.
+
+    >>> Sample("2+2?", "4</answer>", "4", begun="<answer>").text
+    '<answer>4</answer>'
     """
 
     prompt: str
@@ -90,6 +98,12 @@ class Sample:
     before: str = ""
     is_chat: bool = False
     token_ids: Sequence[int] | None = None
+    begun: str = ""
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return self.begun + self.completion
 
 
 def column_of(columns: Mapping[str, Any], path: str, default: Any = None) -> Any:
@@ -228,6 +242,30 @@ def conversation(
     if prompt_template is not None:
         content = fill_template(prompt_template, prompt, columns, where=where)
     return [*messages, {"role": "user", "content": content}]
+
+
+def split_prefill(
+    messages: Sequence[Message], prefix: str = ""
+) -> tuple[list[Message], str]:
+    """Return a conversation without the answer that its last message begins, and the
+    text of that answer; "" where it begins none.
+
+    Args:
+        prefix: of every completion, which follows.
+
+    >>> split_prefill([{"role": "assistant", "content": "It is"}], " <b>")
+    ([], 'It is <b>')
+    """
+    last = messages[-1] if messages else {}
+    content = last.get("content")
+    if (
+        last.get("role") != "assistant"
+        or last.get("tool_calls")
+        or not isinstance(content, str)
+        or not content.strip()
+    ):
+        return list(messages), ""
+    return list(messages[:-1]), content + prefix
 
 
 def fill_template(

@@ -244,6 +244,7 @@ def _fields(sample: Sample) -> dict[str, object]:
         "columns": dict(sample.columns),
         "messages": [dict(message) for message in sample.messages],
         "before": sample.before,
+        "begun": sample.begun,
     }
 
 

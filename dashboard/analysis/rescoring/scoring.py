@@ -27,7 +27,7 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
-from trainer.rewards.rule import Sample, conversation
+from trainer.rewards.rule import Sample, conversation, split_prefill
 from trainer.rewards.scoring import OVERLONG, Score, penalised, signal_of
 from trainer.rewards.workers import GroupScorer
 
@@ -163,14 +163,18 @@ def samples_of(
         prompt_template=config.data.prompt_template,
         where=at,
     )
+    answered, begun = split_prefill(messages, config.data.completion_prefix)
+    if not group.prompt.endswith(begun):  # older runs began another message
+        answered, begun = messages, ""
     return [
         Sample(
-            group.prompt,
+            group.prompt.removesuffix(begun),
             completion.text,
             answer,
             row.columns,
-            messages=messages,
+            messages=answered,
             is_chat=not isinstance(row.prompt_value, str),
+            begun=begun,
         )
         for completion in completions
     ]

@@ -14,6 +14,7 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.project.schema_forms import BoundField
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import recipe_sentence
+from dashboard.rewards.trial import as_sample
 from dashboard.runs.config.fields import (
     ConfigPart,
     advanced_parts,
@@ -46,7 +47,6 @@ from dashboard.runs.queue.hosts import (
 )
 from trainer.config import PhaseConfig, RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
-from trainer.rewards.rule import Sample
 from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.scoring import row_errors
 from trainer.rewards.spec import Recipe, needs_sandbox
@@ -537,17 +537,8 @@ def rules_without_score(recipe_pk: int, dataset_pk: int) -> tuple[tuple[str, str
     for row in rows[:ROWS_TRIED]:
         answer = next(filter(None, row.answers), "1")
         completion = f"<think>\n</think>\n<answer>{answer}</answer>"
-        prompt = row.prompt_value
-        sample = Sample(
-            row.prompt,
-            completion,
-            row.answer_value,
-            row.columns,
-            messages=() if isinstance(prompt, str) else prompt,
-            is_chat=not isinstance(prompt, str),
-        )
         with limited_to(SECONDS_PER_ROW):
-            errors = row_errors(recipe, sample)
+            errors = row_errors(recipe, as_sample(row, completion))
         for rule, reason in errors.items():
             reasons.setdefault(rule, reason)
     return tuple(reasons.items())

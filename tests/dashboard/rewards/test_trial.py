@@ -1,10 +1,11 @@
 """Scoring for a page happens elsewhere, and ends in time."""
 
+import json
 import os
 
 import pytest
 
-from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.models import DatasetRow, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.rewards import checks, trial
 from dashboard.rewards.checks import check_rows
@@ -55,6 +56,20 @@ def test_completions_of_a_row_are_compared():
     ]
     assert [each.score and each.score.total for each in trials[0]] == [1, 1, 0]
     assert all(each.rule_seconds["majority"] > 0 for group in trials for each in group)
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_completion_continues_what_its_row_begins(is_chat):
+    chat = [{"role": "assistant", "content": "<answer>"}]
+    chat = [{"role": "user", "content": "2+2?"}, *chat] if is_chat else chat
+    row = DatasetRow(prompt=json.dumps(chat), is_chat=True, answer="4", columns={})
+    sample = trial.as_sample(row, "4</answer>")
+
+    (tried,) = try_samples(recipe(("exact_answer", {})), [sample], seconds=60)
+
+    assert tried.score
+    assert tried.score.total == 1
+    assert sample.prompt == ("2+2?" if is_chat else "")
 
 
 def test_models_are_not_called_for_row_checks(monkeypatch):

@@ -88,6 +88,17 @@ def test_any_answer_of_a_list_is_right(score, tmp_path):
     assert (result.returncode, totals) == (0, [1.0, 0.0, None])
 
 
+def test_a_completion_continues_what_its_chat_begins(score, tmp_path):
+    recipe = tmp_path / "recipe.json"
+    recipe.write_text('{"rules": [{"name": "text", "kind": "exact_answer"}]}')
+    chat = [*RIGHT["prompt"], {"role": "assistant", "content": "<answer>"}]
+    row = {"prompt": chat, "completion": "4</answer>", "answer": 4}
+
+    result = score(json.dumps(row), "--recipe", str(recipe))
+
+    assert json.loads(result.stdout)["total"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("rows", "arguments", "complaint"),
     [

@@ -111,6 +111,15 @@ def test_columns_arrive_as_they_are(workers):
     assert found.scores[3].errors  # the row's, in the same words
 
 
+def test_what_the_row_begins_arrives(workers):
+    recipe = recipe_of("exact_answer")
+    begun = Sample("", "4</answer>", "4", begun="<answer>")
+
+    found = workers.submit(recipe.rules, [begun], name="row 0").result()
+
+    assert found.scores[0].rules["it"] == 1.0
+
+
 def test_several_answers_arrive_as_they_are(workers):
     recipe = recipe_of("exact_answer")
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}

@@ -78,7 +78,7 @@ def make_question(system: str, template: str, sample: Sample) -> Question:
         **sample.columns,
         "answer": "\n".join(answers) if answers else None,
         "prompt": _conversation(sample),
-        "completion": sample.completion,
+        "completion": sample.text,
         "before": sample.before,
     }
     names = sorted(set(IN_BRACES.findall(template)))

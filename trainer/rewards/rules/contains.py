@@ -47,7 +47,7 @@ def score_phrases(sample: Sample, params: ContainsParams) -> float:
     """Return 1 when the phrases occur as asked, else 0; the share that occurs for
     share.
     """
-    num_found = sum(_occurrences(open_tag(sample.prompt) + sample.completion, params))
+    num_found = sum(_occurrences(open_tag(sample.prompt) + sample.text, params))
     if params.match == "share":
         return num_found / len(params.phrases)
     if params.match == "none":
@@ -112,7 +112,7 @@ def score_regex(sample: Sample, params: RegexParams) -> float:
     """Return 1 when the pattern matches as asked, else 0."""
     pattern = compile_pattern(params.pattern, ignore_case=params.ignore_case)
     # With and without a think tag that the prompt opens: patterns are written for both.
-    texts = {sample.completion, open_tag(sample.prompt) + sample.completion}
+    texts = {sample.text, open_tag(sample.prompt) + sample.text}
     if params.match == "whole":
         return float(any(pattern.fullmatch(text) is not None for text in texts))
     occurs = any(pattern.search(text) is not None for text in texts)

@@ -138,9 +138,7 @@ def score_xml(sample: Sample, params: XmlWellFormedParams) -> float:
     Document types are refused, so there are no entities to expand and no files or
     addresses to read; a fragment must hold an element. Namespaces are not looked up.
     """
-    text = find_part(
-        sample.completion, params.source, tag=params.tag, languages=("xml",)
-    )
+    text = find_part(sample.text, params.source, tag=params.tag, languages=("xml",))
     names = None if text is None else _read_names(text.strip(), params)
     if not names:
         return 0.0

@@ -102,7 +102,7 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
             f"{quote(value)}. Map the column that holds the target."
         )
     if params.mode == "as_published":
-        return float(_passes_published(sample.completion, numbers, target, params))
+        return float(_passes_published(sample.text, numbers, target, params))
     expression = extract(reply_of(sample, read_thinking=params.read_thinking), params)
     return float(expression is not None and _passes_strict(expression, numbers, target))
 
@@ -212,7 +212,7 @@ def score_equations(sample: Sample, params: EquationsParams) -> float:
     An equation computes something on at least one side (7 = 7 is none) and is true when
     all its sides have exactly the same value; a chain a = b = c is one.
     """
-    equations = list(_equations(sample.completion))
+    equations = list(_equations(sample.text))
     judged = [equation.is_true for equation in equations]
     if params.target_column:
         value = column_of(sample.columns, params.target_column)

@@ -86,7 +86,7 @@ def score_language(sample: Sample, params: LanguageParams) -> float:
     A piece is some sentences, of at least 40 bytes of letters together. A text without
     words is in no language and has no score. 0 without the tags.
     """
-    text = sample.completion[-_MAX_CHARACTERS:]
+    text = sample.text[-_MAX_CHARACTERS:]
     if params.tag:
         block = last_block(text, params.tag)
         if block is None:
@@ -198,7 +198,7 @@ def score_script(sample: Sample, params: ScriptParams) -> float:
     0 for a text without letters. Letters alone tell no two languages of one script
     apart.
     """
-    text = sample.completion
+    text = sample.text
     if params.tag:
         text = last_block(text, params.tag) or ""
     if params.ignore_latex:

@@ -63,7 +63,7 @@ def score_majority(samples: Sequence[Sample], params: MajorityParams) -> list[Ou
     rule = ANSWER_RULES[params.answer_kind]
     read = reader_of(rule.params_model.model_validate(params.answer_params))
     assert read is not None
-    answers = [read(sample.completion) for sample in samples]
+    answers = [read(sample.text) for sample in samples]
     chosen = _most_frequent(answers, params)
     return [float(answer in chosen) for answer in answers]
 

@@ -220,7 +220,7 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
     if function.form == "cohort":
         arguments: dict[str, Any] = {
             "prompt": sample.prompt,
-            "completion": sample.completion,
+            "completion": sample.text,
             "answer": sample.answer,
             "columns": dict(sample.columns),
         }
@@ -233,7 +233,7 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
             truth = columns.get("ground_truth", own)
         arguments = {
             "data_source": columns.get("data_source"),
-            "solution_str": sample.completion,
+            "solution_str": sample.text,
             "ground_truth": truth,
             "extra_info": columns.get("extra_info") or {},
         }
@@ -275,8 +275,8 @@ def _prompt(sample: Sample) -> Any:
 
 def _completion(sample: Sample) -> Any:
     if sample.is_chat:
-        return [{"role": "assistant", "content": sample.completion}]
-    return sample.completion
+        return [{"role": "assistant", "content": sample.text}]
+    return sample.text
 
 
 # Names that datasets give the right answer. A function that asks for one gets the

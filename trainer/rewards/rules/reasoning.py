@@ -53,7 +53,7 @@ def score_steps(sample: Sample, params: ReasoningStepsParams) -> float:
     built_in = _STRICT if params.mode == "strict" else _PUBLISHED
     pattern = compile_pattern(params.pattern or built_in)
     num_found = 0
-    for _ in pattern.finditer(sample.completion):
+    for _ in pattern.finditer(sample.text):
         num_found += 1
         if num_found == params.num_steps:
             break
@@ -96,10 +96,10 @@ def score_reasoning(sample: Sample, params: ReasoningAnswerParams) -> float:
     """Return 1 for a right answer behind the reasoning, 0 for a wrong one or where the
     reasoning does not end: an answer that was only thought of is none.
     """
-    answer = _behind(sample.completion, params.delimiters)
+    answer = _behind(sample.text, params.delimiters)
     if answer is None:
         return 0.0
-    answered = replace(sample, completion=answer)
+    answered = replace(sample, completion=answer, begun="")
     return float(is_right(answered, params, as_published=params.mode == "as_published"))
 
 

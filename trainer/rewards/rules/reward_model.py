@@ -210,7 +210,7 @@ def _ask(
 def _conversation(sample: Sample) -> list[dict[str, Any]]:
     messages = [dict(message) for message in sample.messages]
     messages = messages or [{"role": "user", "content": sample.prompt}]
-    reply = sample.before + sample.completion
+    reply = sample.before + sample.text
     return [*messages, {"role": "assistant", "content": reply}]
 
 

@@ -37,7 +37,8 @@ class FormatTagsParams(Params):
         "",
         max_length=1_000,
         description="Start of the completion that the prompt already contains. It "
-        "counts as part of the completion. Empty: a think tag at the prompt's end.",
+        "counts as part of the completion. Empty: a think tag at the prompt's end. "
+        "No effect where the row begins the answer.",
     )
     separator: Literal["space", "blank", "newline", "nothing"] = Field(
         "space",
@@ -105,7 +106,8 @@ def score_format(sample: Sample, params: FormatTagsParams) -> float:
     """Return 1 for a full match; else the sum of the credits, at most 1, or
     mismatch_score.
     """
-    text = (params.completion_prefix or open_tag(sample.prompt)) + sample.completion
+    prefix = "" if sample.begun else params.completion_prefix
+    text = (prefix or open_tag(sample.prompt)) + sample.text
     answer = _match(text, params)
     if answer is None:
         credit = 0.0
@@ -213,7 +215,7 @@ def score_tags(sample: Sample, params: TagCountParams) -> float:
     Their order is not looked at.
     """
     wanted = _wanted(params)
-    text = open_tag(sample.prompt) + sample.completion
+    text = open_tag(sample.prompt) + sample.text
     counts = [text.count(tag) for tag in wanted]
     if params.count == "once":
         counted = sum(count == 1 for count in counts)

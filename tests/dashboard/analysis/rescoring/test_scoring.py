@@ -7,6 +7,7 @@ from dashboard.analysis.rescoring.credit import SIGNALS, count_reordered, ranks
 from dashboard.analysis.rescoring.results import correlation, mean_ranks, read_columns
 from dashboard.analysis.rescoring.services import list_failures
 from dashboard.completions.models import Group, GroupCompletions
+from dashboard.datasets.row import Row
 from tests.dashboard.analysis.rescoring.factories import (
     RIGHT,
     SHORT,
@@ -14,6 +15,7 @@ from tests.dashboard.analysis.rescoring.factories import (
     see_through,
     start,
 )
+from tests.dashboard.completions.factories import store_dataset
 
 FAILING = """
 def reward(completion, answer):
@@ -40,6 +42,31 @@ def test_new_rewards_are_stored_with_the_old_ones(team):
     mean, spread = found["new"].mean(), found["new"].std(ddof=1)
     expected = (found["new"] - mean) / (spread + 1e-4)
     assert found["new_advantage"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "scores"),
+    [("2+2?\nSo <answer>", [1, 0]), ("2+2?\nSo [end][assistant]<answer>", [0, 0])],
+    ids=["continued", "of an older run"],
+)
+def test_what_a_row_begins_is_scored_with_its_completions(team, prompt, scores):
+    chat = [
+        {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": "So "},
+    ]
+    version = store_dataset(team, [Row(prompt=chat, answer="4")], name="Begun")
+    data = {"rows": "-", "completion_prefix": "<answer>"}
+    rule = {"name": "exact", "kind": "exact_answer"}
+    texts = ("4</answer>", "5</answer>")
+    parts = {"data": data}
+    made = {"rules": [rule], "texts": texts, "version": version, "parts": parts}
+    run = make_scored_run(team, num_steps=1, num_prompts=1, **made)
+
+    run.groups.update(prompt=prompt)
+
+    found = read_columns(see_through(start(run, [rule]))).completions
+
+    assert found["new"].tolist() == scores
 
 
 def test_nothing_stored_of_the_run_is_changed(team):
