@@ -82,10 +82,11 @@ class MappingIn(Input):
         "the columns.",
         examples=["system_prompt"],
     )
-    last_reply: Literal["answer", "drop", "refuse"] | None = Field(
+    last_reply: Literal["answer", "prefill", "drop", "refuse"] | None = Field(
         default=None,
-        description="What the last assistant message of a chat is: the answer, removed "
-        "or an error. Default: as the previous version, else the answer.",
+        description="What the last assistant message of a chat is: the answer, a "
+        "prefill that completions continue, removed or an error. Default: as the "
+        "previous version, else the answer.",
     )
     leave_out: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,

@@ -204,11 +204,12 @@ class MappingForm(forms.Form):
         required=False,
         choices=[
             ("answer", "is the answer"),
+            ("prefill", "begins the completion"),
             ("drop", "is removed"),
             ("refuse", "is an error"),
         ],
-        help_text="The messages before it are the prompt. An answer column takes "
-        "precedence.",
+        help_text="Only a message that begins the completion is part of the prompt. An "
+        "answer column takes precedence.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     columns = forms.MultipleChoiceField(

@@ -41,7 +41,7 @@ ROLES = {
 # What chat templates read of a message besides its role and content.
 TOOL_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content")
 TEXT_PARTS = ("text", "input_text", "output_text")
-LAST_REPLIES = ("answer", "drop", "refuse")
+LAST_REPLIES = ("answer", "prefill", "drop", "refuse")
 MAX_PATHS = 200
 MAX_PYTHON_CHARS = 100_000
 _PYTHON_CHAT = re.compile(r"\[\{'(role|content|from|value)':")
@@ -62,8 +62,8 @@ class Mapping:
     answer: str | None = None
     columns: tuple[str, ...] = ()
     system: str = ""  # the text of a system message; a chat keeps one of its own
-    # A chat's last message, if the assistant's: the answer, removed, or an error. It is
-    # never part of the prompt.
+    # A chat's last message, if the assistant's: the answer, what each completion
+    # continues, removed, or an error. Only as a prefill it is part of the prompt.
     last_reply: str = "answer"
 
     def as_json(self) -> dict[str, Any]:
@@ -246,6 +246,8 @@ def _prompt(
                 "Add one, or remove the row.",
                 value[-1],
             )
+        if mapping.last_reply == "prefill":
+            return messages, None
         is_answer = mapping.last_reply == "answer"
         return before, _reply_text(reply) if is_answer else None
     if not isinstance(value, str):

@@ -156,7 +156,7 @@ def _add_datasets(group: Any) -> None:
     )
     push.add_argument(
         "--last-reply",
-        choices=("answer", "drop", "refuse"),
+        choices=("answer", "prefill", "drop", "refuse"),
         help="what a chat's last assistant message is (default: the answer)",
     )
     push.add_argument(

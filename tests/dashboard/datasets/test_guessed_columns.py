@@ -240,6 +240,21 @@ def test_calls_of_tools_in_sharegpt_are_the_assistants():
     assert isinstance(_mapped([*chat[:1], {**chat[1], "value": "?"}]), Refusal)
 
 
+def test_a_last_reply_may_begin_the_completion():
+    chat = [_turn("user", "2+2?"), _turn("assistant", " It is ")]
+    mapping = Mapping(prompt="prompt", answer="answer", last_reply="prefill")
+
+    def mapped(chat: list[dict[str, Any]]) -> Row | Refusal:
+        record = Record(1, {"prompt": chat, "answer": "4"})
+        return map_record(record, mapping, is_text=False)
+
+    row = mapped(chat)
+
+    assert isinstance(row, Row)
+    assert (row.prompt, row.answer) == (chat, "4")
+    assert isinstance(mapped(chat[1:]), Refusal)  # there is no question
+
+
 def test_an_empty_last_reply_gives_no_answer():
     chat = [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": ""}]
     row = _mapped(chat)

@@ -65,7 +65,7 @@ class Datasets:
         template   prompt template (Jinja) over the columns, instead of prompt
         answer     answer column or path; "": none; None: suggested
         system     column with the system message of each prompt; "": none
-        last_reply what a chat's last assistant message is: answer, drop or refuse
+        last_reply a chat's last assistant message: answer, prefill, drop or refuse
         leave_out  skip rows with errors, if there are exactly this many
         key        idempotency key: one import per key within a day
 
