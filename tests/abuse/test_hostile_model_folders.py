@@ -19,8 +19,8 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.token_preview import Uncountable, count_tokens
 from dashboard.datasets.tokenizer_pool import TokenizerProcess
 from dashboard.runs.launch.base_models import (
-    has_chat_template,
     read_characters,
+    read_chat_template,
     read_model_config,
 )
 from tests.dashboard.completions.factories import store_dataset
@@ -36,7 +36,7 @@ READ_BY_THE_ENGINE = (
 )  # fmt: skip
 READERS: dict[str, Callable[[Path], object]] = {
     "config.json": read_model_config,
-    "tokenizer_config.json": has_chat_template,
+    "tokenizer_config.json": read_chat_template,
     "tokenizer.json": read_characters,
 }
 
@@ -148,7 +148,7 @@ def test_files_outside_the_folder_are_read_by_no_one(model, tmp_path):
             assert not read(folder), name
         elif name == "chat_template.jinja":
             (folder / "tokenizer_config.json").unlink()
-            assert not has_chat_template(folder)
+            assert not read_chat_template(folder)
         if name == "model.safetensors":
             with pytest.raises(ValueError, match=r"model\.safetensors"):
                 weights_in(folder, bytes_each=4)
@@ -164,7 +164,7 @@ def test_links_within_a_hub_cache_are_followed(model, tmp_path):
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
 
     assert load_tokenizer(str(snapshot)).chat_template
-    assert has_chat_template(snapshot)
+    assert read_chat_template(snapshot)
     assert read_model_config(snapshot) == read_model_config(model)
     assert weights_in(snapshot, bytes_each=4) == weights_in(model, bytes_each=4)
 

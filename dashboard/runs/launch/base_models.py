@@ -29,11 +29,11 @@ def read_model_config(folder: Path) -> dict[str, Any] | None:
     return _read_tree(folder / "config.json")
 
 
-def has_chat_template(folder: Path) -> bool:
-    """Look for its own file, as transformers writes it, or in the tokenizer config."""
-    return _has_file(folder, "chat_template.jinja") or bool(
-        (_read_tree(folder / "tokenizer_config.json") or {}).get("chat_template")
-    )
+def read_chat_template(folder: Path) -> str:
+    """Return it from its own file, as transformers writes it, or the tokenizer's."""
+    own = _read(folder / "chat_template.jinja").decode("utf-8", "replace")
+    config = {} if own else _read_tree(folder / "tokenizer_config.json") or {}
+    return own or str(config.get("chat_template") or "")
 
 
 def read_characters(folder: Path) -> frozenset[str] | None:
@@ -55,14 +55,20 @@ def read_characters(folder: Path) -> frozenset[str] | None:
 
 def _read_tree(file: Path) -> dict[str, Any] | None:
     try:
-        with open_inside(file.parent, file.name) as opened:
-            data = opened.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            return None
-        tree = json.loads(data)
-    except (OSError, ValueError, RecursionError):
+        tree = json.loads(_read(file))
+    except (ValueError, RecursionError):
         return None
     return tree if isinstance(tree, dict) else None
+
+
+def _read(file: Path) -> bytes:
+    """Return nothing of a file that is missing or too large."""
+    try:
+        with open_inside(file.parent, file.name) as opened:
+            data = opened.read(MAX_BYTES + 1)
+    except (OSError, ValueError):
+        return b""
+    return data if len(data) <= MAX_BYTES else b""
 
 
 def _has_file(folder: Path, name: str) -> bool:

@@ -16,8 +16,8 @@ from django.db.models.functions import Length
 from dashboard.datasets.models import DatasetRow, DatasetVersion, TokenLengths
 from dashboard.datasets.row_filters import PROMPT_CHARS
 from dashboard.runs.launch.base_models import (
-    has_chat_template,
     read_characters,
+    read_chat_template,
     read_model_config,
 )
 from dashboard.runs.queue.hosts import Cluster, Device, known_devices
@@ -116,7 +116,7 @@ def warn_of_lengths(config: RunConfig, dataset: DatasetVersion) -> str:
         return ""
     counted = count_longest(dataset, path)
     is_auto = config.data.chat_template == "auto"
-    has_template = is_auto and has_chat_template(Path(path))
+    has_template = is_auto and bool(read_chat_template(Path(path)))
     bound = counted or bound_longest(dataset, has_template=has_template)
     prompt = min(config.data.max_prompt_tokens, bound)
     longest = max(phase.config.rollout.max_new_tokens for phase in config.phase_configs)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dashboard.accounts.models import Team
@@ -25,6 +27,7 @@ from dashboard.runs.config.fields import (
     recipe_facts,
     unused_table,
 )
+from dashboard.runs.launch.base_models import read_chat_template
 from dashboard.runs.launch.draft import Choices, LaunchDraft
 from dashboard.runs.launch.eval_sets import stored_leak
 from dashboard.runs.launch.fit import (
@@ -189,7 +192,8 @@ def describe_fields(draft: LaunchDraft) -> Fields:
 
 def describe_start(draft: LaunchDraft) -> dict[str, Any]:
     """Describe where the settings come from, and their values for the script."""
-    start, missing = draft.start, draft.missing_recipe
+    start, missing, path = draft.start, draft.missing_recipe, draft.model_path
+    template = read_chat_template(Path(path)) if path.startswith("/") else ""
     heading = "New run"
     if start.run is not None:
         heading = f"Clone {start.run.name}"
@@ -203,7 +207,8 @@ def describe_start(draft: LaunchDraft) -> dict[str, Any]:
             "name": start.name,
             "texts": start.texts,
             "phases": start.phases,
-            "model": draft.model_path,
+            "model": path,
+            "reads_thinking": bool(re.search(r"\benable_thinking\b", template)),
             "dataset": draft.dataset,
             "recipe": draft.recipe,
             "step_recipe": draft.step_recipe,

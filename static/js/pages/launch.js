@@ -105,6 +105,31 @@ function showUnused() {
   shows.closest("label").hidden = hidden === 0;
 }
 
+// A switch writes this option of the chat template where the model's reads it.
+const thinking = form.querySelector("[data-thinking]");
+const options = form.elements["data.chat_template_kwargs"];
+
+function readOptions() {
+  try {
+    return JSON.parse(options.value || "{}");
+  } catch {
+    return null;
+  }
+}
+
+function showThinking() {
+  const value = readOptions()?.enable_thinking;
+  thinking.hidden = !start.reads_thinking || options.readOnly || !readOptions();
+  thinking.control.checked = value === true;
+  thinking.control.indeterminate = value === undefined;
+}
+
+thinking.addEventListener("input", () => {
+  const enable_thinking = thinking.control.checked;
+  options.value = JSON.stringify({ ...readOptions(), enable_thinking });
+  options.dispatchEvent(new Event("input", { bubbles: true }));
+});
+
 // A reward whose rules need a column that the dataset lacks cannot be chosen. One that
 // the user did not choose gives way to the only one that fits.
 const neededColumns = readJson("needed-columns");
@@ -142,6 +167,7 @@ function show() {
   showMarks();
   showUnused();
   showFitting();
+  showThinking();
 }
 
 const startBox = document.getElementById("launch-start");

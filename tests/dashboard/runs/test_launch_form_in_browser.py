@@ -60,6 +60,33 @@ def test_launch_alone_trains_the_starter_with_its_settings(size, page, own):
     assert run.config["rollout"]["max_new_tokens"] == 24
 
 
+def test_a_switch_writes_whether_the_model_thinks(page, own, starter):
+    (starter / "model" / "chat_template.jinja").write_text("{{ enable_thinking }}")
+    page.goto("/alpha/runs/new")
+    options = page.locator("[name='data.chat_template_kwargs']")
+    part = page.locator("details[data-part]", has=options)
+    part.locator("summary").click()
+    switch = page.get_by_label("Enable thinking")
+    expect(switch).to_have_js_property("indeterminate", True)
+
+    switch.check()
+    expect(options).to_have_value('{"enable_thinking":true}')
+    switch.uncheck()
+    expect(options).to_have_value('{"enable_thinking":false}')
+    options.fill('{"a": 1, "enable_thinking": true}')
+    expect(switch).to_be_checked()
+    options.fill("{")
+    expect(switch).to_be_hidden()
+    options.fill('{"a": 1}')
+    switch.check()
+
+    expect(options).to_have_value('{"a":1,"enable_thinking":true}')
+    page.get_by_label("Model", exact=True).select_option("")
+    page.get_by_label("Folder or Hugging Face ID").fill("Qwen/Qwen3-4B")
+    page.get_by_label("Folder or Hugging Face ID").blur()
+    expect(switch).to_be_hidden()
+
+
 @pytest.mark.slow
 def test_an_empty_list_launches_the_starter_in_one_click(page, own):
     page.goto("/alpha/runs/")

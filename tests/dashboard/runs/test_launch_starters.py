@@ -61,6 +61,27 @@ def test_starter_models_are_offered_by_their_title_once_they_are_made(
     assert title not in _page(alice_client, team)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("chat_template.jinja", "{% if enable_thinking %}é{% endif %}", True),
+        ("tokenizer_config.json", '{"chat_template": "{{ enable_thinking }}"}', True),
+        ("tokenizer_config.json", '{"chat_template": "{{ enable_thinkings }}"}', False),
+        ("tokenizer_config.json", "[", False),
+    ],
+)
+def test_the_page_knows_whether_the_template_reads_thinking(
+    alice_client, team, starter, name, text, expected
+):
+    (starter / "model" / name).write_text(text)
+
+    page = alice_client.get("/alpha/runs/new")
+    other = alice_client.get("/alpha/runs/new?model=Qwen/Qwen3-4B")
+
+    assert page.context["start_values"]["reads_thinking"] is expected
+    assert other.context["start_values"]["reads_thinking"] is False
+
+
 def test_a_starter_without_a_reward_opens_the_form(
     alice_client, bob_client, team, starter
 ):

@@ -22,7 +22,7 @@ from dashboard.datasets.parsing.streams import Source
 from dashboard.operations import backups
 from dashboard.operations.backups import MANIFEST, BackupFault, Manifest
 from dashboard.runs.checkpoints.files import Damaged, read_manifest, verify_file
-from dashboard.runs.launch.base_models import has_chat_template, read_model_config
+from dashboard.runs.launch.base_models import read_chat_template, read_model_config
 from dashboard.supervision.event_log import Lines, read_events
 from dashboard.transfers.import_files import begin_import, discard, store_file, unpack
 from tests.dashboard.datasets.parsing.test_parsing_properties import SOUND
@@ -183,7 +183,7 @@ def check_model_config(text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
     with folder_with(config__json=data, tokenizer_config__json=data) as folder:
         read_model_config(folder)
-        has_chat_template(folder)
+        read_chat_template(folder)
         with contextlib.suppress(ValueError):
             assert read_dimensions(str(folder)).num_parameters >= 0
 
