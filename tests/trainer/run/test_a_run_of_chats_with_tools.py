@@ -77,3 +77,35 @@ def test_any_answer_counts_and_the_model_sees_its_tools(model_folder, tmp_path):
     assert [found for found, _ in scored] == [expected for _, expected in scored]
     numbers = {rules["number"] for rules, _ in scored}
     assert numbers == {0.0, 1.0}
+
+
+def test_completions_continue_what_the_rows_begin(model_folder, tmp_path):
+    model = shutil.copytree(model_folder, tmp_path / "model")
+    (model / "chat_template.jinja").write_text(TOOL_TEMPLATE)
+    rows = tmp_path / "rows.jsonl"
+    begun = {"role": "assistant", "content": " 3 "}
+    line = json.dumps({"prompt": [{"role": "user", "content": "1+2"}, begun]})
+    rows.write_text(f"{line}\n" * 8)
+    rule = {"name": "begun", "kind": "regex", "params": {"pattern": "^ 3 +="}}
+    tree = config_tree(
+        model,
+        rows,
+        data={"rows": str(rows), "completion_prefix": "=", "num_eval_rows": 2},
+        reward={"recipe": {"rules": [rule]}, "num_workers": 1},
+        optim={"num_steps": 1},
+        rollout={"prompts_per_step": 4, "group_size": 2},
+        evaluation={"every_steps": 1},
+    )
+    out = tmp_path / "run"
+
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", out)
+
+    assert done.returncode == 0, done.stderr
+    events = read_events(out / "events.jsonl")
+    groups = [event for event in events if event["type"] == "group_scored"]
+    assert {group["prompt"] for group in groups} == {"<user>1+2<assistant> 3 ="}
+    completions = [c for group in groups for c in group["completions"]]
+    assert {c["rules"]["begun"] for c in completions} == {1.0}
+    assert not any(c["text"].startswith(" 3 =") for c in completions)
+    evaluated = next(event for event in events if event["type"] == "evaluated")
+    assert evaluated["metrics"]["eval/heldout/mean"] == 1.0
