@@ -27,7 +27,7 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What an environment answers to the policy's last turn."""
+    """An answer of an environment to the policy's last turn."""
 
     messages: tuple[Message, ...] = ()  # role user, or tool with the tool's name
     is_done: bool = False  # the episode ends here
