@@ -300,7 +300,12 @@ class PromptRenderer:
         config: DataConfig,
         *,
         num_embeddings: int | None = None,  # of the model; None: not known
+        # Of an environment: schemas of its tools, and what it puts behind a row's own
+        # messages.
+        tools: Sequence[dict[str, Any]] = (),
+        opening: Callable[[Row], Sequence[Message]] = lambda _row: (),
     ) -> None:
+        self._tools, self._opening = tools, opening
         self._tokenizer = tokenizer
         self._config = config
         self._num_embeddings = num_embeddings
@@ -345,6 +350,7 @@ class PromptRenderer:
             prompt_template=self._config.prompt_template,
             where=f"row {row.index} (line {row.index + 1})",
         )
+        messages += self._opening(row)
         prefix = self._config.completion_prefix
         answered, begun = split_prefill(messages, prefix)
         if self._uses_chat_template:
@@ -372,7 +378,7 @@ class PromptRenderer:
             self._tokenizer,
             self._config,
             shown,
-            tools=_tools(row),
+            tools=[*(_tools(row) or ()), *self._tools] or None,
             where=f"row {row.index} (line {row.index + 1})",
             remedy=" Leave data.system_prompt empty if the template has no system "
             "role, or set data.chat_template to none.",

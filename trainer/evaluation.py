@@ -17,7 +17,8 @@ from trainer.rewards.rules.rightness import AnswerReader, votes_of
 from trainer.rewards.scoring import Correctness, correctness_of, without_special_tokens
 from trainer.rewards.spec import answer_reader, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
-from trainer.rollout.engine import Request, RolloutEngine, SamplingParams
+from trainer.rollout.engine import RolloutEngine, SamplingParams
+from trainer.rollout.episodes import make_sampler
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import derive
 from trainer.types import Group
@@ -183,19 +184,14 @@ def evaluate(
     """
     num_samples = config.evaluation.samples_per_prompt
     own = world.share(prompts)
-    requests = [
-        Request(
-            token_ids=prompt.token_ids,
-            seeds=tuple(
-                derive(config.seed, "evaluate", prompt.index, k)
-                for k in range(num_samples)
-            ),
-        )
+    seeds = [
+        [derive(config.seed, "evaluate", prompt.index, k) for k in range(num_samples)]
         for prompt in own
     ]
     scoring = scorer.begin(own, config.reward, step=AT_THE_END)
-    completions = engine.sample(
-        requests,
+    completions = make_sampler(engine, config).play(
+        own,
+        seeds,
         SamplingParams(
             max_new_tokens=config.rollout.max_new_tokens,
             temperature=config.evaluation.temperature,
@@ -253,8 +249,10 @@ def evaluation_metrics(
         shares |= {f"maj@{k}": majorities[:, k - 1] for k in ks}
     completions = [c for group in groups for c in group.completions]
     metrics = _mean_reward(groups, bounds=bounds)
-    metrics["mean_length"] = _mean([c.num_tokens for c in completions])
+    metrics["mean_length"] = _mean([c.num_policy_tokens for c in completions])
     metrics["frac_truncated"] = _mean([c.end_reason == "length" for c in completions])
+    if any(len(completion.turns) > 1 for completion in completions):
+        metrics["mean_turns"] = _mean([len(c.policy_turns) for c in completions])
     values = np.stack(list(shares.values()), axis=1).astype(np.float64)
     low, high = mean_interval(values, num_samples=num_samples)
     for index, name in enumerate(shares):
@@ -274,7 +272,7 @@ def majority_is_right(
     for row, group in enumerate(groups):
         special = group.prompt.special_tokens
         texts = [
-            group.prompt.begun + without_special_tokens(completion.text, special)
+            group.prompt.begun + without_special_tokens(completion.policy_text, special)
             for completion in group.completions
         ]
         votes = votes_of(texts, right[row].tolist(), read_answer)

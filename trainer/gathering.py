@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from math import isnan
 from pathlib import Path
@@ -22,7 +22,7 @@ from trainer.parallel.world import ALONE, World
 from trainer.rewards.scoring import Score, penalised
 from trainer.rollout.sources import CompletionSource
 from trainer.scoring import HERE, Scorer
-from trainer.types import Group, Rollout, StepScore, Turn
+from trainer.types import Group, Rollout, StepScore, ToolCall, Turn
 
 
 def penalise_overlong(groups: Sequence[Group], config: RunConfig) -> list[Group]:
@@ -34,7 +34,7 @@ def penalise_overlong(groups: Sequence[Group], config: RunConfig) -> list[Group]
             scores=tuple(
                 penalised(
                     score,
-                    completion.num_tokens,
+                    completion.num_policy_tokens,
                     max_new_tokens=config.rollout.max_new_tokens,
                     buffer=reward.overlong_buffer_tokens,
                     penalty=reward.overlong_penalty,
@@ -64,6 +64,7 @@ class Gathered:
     num_sampled_tokens: int  # of all completions, dropped ones too
     has_signal: bool  # false: nothing differs, the groups are those of round 0
     scoring_seconds: float  # of this process's share, added up over its workers
+    idle_seconds: float = 0.0  # in which its engine waited for environments
 
     @property
     def num_completions(self) -> int:
@@ -71,10 +72,25 @@ class Gathered:
         return sum(len(group.completions) for group in [*self.groups, *self.dropped])
 
     @property
+    def _time_of_environments(self) -> dict[str, float | None]:
+        """Seconds that replies took, and that the engine waited for them; none without
+        an environment.
+        """
+        completions = [c for g in [*self.groups, *self.dropped] for c in g.completions]
+        replies = [t for c in completions for t in c.turns if t.author != "policy"]
+        if not replies:
+            return {}
+        return {
+            "time/environment": sum(reply.seconds or 0.0 for reply in replies),
+            "time/environment_idle": self.idle_seconds,
+        }
+
+    @property
     def metrics(self) -> dict[str, float | None]:
         """The time of scoring, and what dynamic sampling cost and left out."""
         return {
             "time/score_work": self.scoring_seconds,
+            **self._time_of_environments,
             "sampling/num_rounds": float(self.num_rounds),
             "sampling/num_dropped": float(len(self.dropped)),
             "sampling/num_tokens": float(self.num_sampled_tokens),
@@ -120,6 +136,7 @@ def gather(
     first: list[Group] = []
     num_tokens = num_rounds = 0
     scoring_seconds = 0.0
+    idle_before = source.idle_seconds
     for turn in range(1 + (config.rollout.max_refills if mode == "refill" else 0)):
         missing = num_prompts - len(kept_groups)
         prompts = prompts_of_round(turn)[: missing if turn else None]
@@ -152,6 +169,7 @@ def gather(
         num_sampled_tokens=num_tokens,
         has_signal=has_signal,
         scoring_seconds=scoring_seconds,
+        idle_seconds=source.idle_seconds - idle_before,
     )
 
 
@@ -245,15 +263,13 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
                 "step_scores": group.step_scores,
                 "completions": [
                     {
-                        "turns": [
-                            {
-                                "author": turn.author,
-                                "text": turn.text,
-                                "num_tokens": len(turn.token_ids),
-                                "is_sampled": turn.logprobs is not None,
-                            }
-                            for turn in completion.turns
-                        ],
+                        "turns": [_turn_tree(turn) for turn in completion.turns],
+                        "episode": {
+                            "is_episode": completion.is_episode,
+                            "error": completion.error,
+                            "reward": completion.reward,
+                            "metrics": dict(completion.metrics),
+                        },
                         "end_reason": completion.end_reason,
                         "is_stopped_by_text": completion.is_stopped_by_text,
                         "total": score.total,
@@ -272,6 +288,22 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
         ],
     }
     (folder / _GROUPS).write_text(json.dumps(story), encoding="utf-8")
+
+
+def _turn_tree(turn: Turn) -> dict[str, Any]:
+    return {
+        "author": turn.author,
+        "text": turn.text,
+        "num_tokens": len(turn.token_ids),
+        "is_sampled": turn.logprobs is not None,
+        "of_episode": {
+            "calls": [asdict(call) for call in turn.calls],
+            "seconds": turn.seconds,
+            "shown": turn.shown,
+            "reward": turn.reward,
+            "has_end_token": turn.has_end_token,
+        },
+    }
 
 
 def load_batch(folder: Path, prompts: Sequence[Prompt]) -> SampledBatch:
@@ -327,6 +359,7 @@ def _group_of(
                 ),
                 end_reason=completion["end_reason"],
                 is_stopped_by_text=completion.get("is_stopped_by_text", False),
+                **completion.get("episode", {}),
             )
             for completion in tree["completions"]
         ),
@@ -354,9 +387,14 @@ def _turn_of(
 ) -> Turn:
     count = tree["num_tokens"]
     values = tuple(islice(logprobs, count))
+    more = dict(tree.get("of_episode", {}))
+    if more:
+        more["calls"] = tuple(ToolCall(**call) for call in more["calls"])
+        more["shown"] = more["shown"] and tuple(map(tuple, more["shown"]))
     return Turn(
         author=tree["author"],
         text=tree["text"],
         token_ids=tuple(islice(ids, count)),
         logprobs=values if tree["is_sampled"] else None,
+        **more,
     )

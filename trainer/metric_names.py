@@ -283,6 +283,49 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="lower",
         ),
     ),
+    "Episodes": (
+        Metric("episode/num_turns", "Turns", "turns", "Turns of the policy, mean."),
+        Metric(
+            "reward/turn<number>",
+            "Reward of turn <number>",
+            "reward",
+            "Mean reward that the environment gives this turn of the policy.",
+            better="higher",
+        ),
+        Metric(
+            "episode/num_tool_calls",
+            "Tool calls",
+            "calls",
+            "Calls of tools in an episode, mean.",
+        ),
+        Metric(
+            "episode/frac_tool_errors",
+            "Failed tool calls",
+            "share",
+            "Calls without a result: malformed, or the tool failed.",
+            better="lower",
+        ),
+        Metric(
+            "episode/frac_failed",
+            "Failed episodes",
+            "share",
+            "The environment failed or took too long; there is no score.",
+            better="lower",
+        ),
+        Metric(
+            "episode/frac_out_of_turns",
+            "Episodes out of turns",
+            "share",
+            "Ended by environment.max_turns.",
+            better="lower",
+        ),
+        Metric(
+            "episode/reply_tokens",
+            "Environment tokens",
+            "tokens",
+            "Tokens of an episode that the environment wrote, mean.",
+        ),
+    ),
     "Off-policy": (
         Metric(
             "staleness/mean",
@@ -397,6 +440,20 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Scoring time of all processes",
             "seconds",
             "Scoring, summed over processes.",
+            better="lower",
+        ),
+        Metric(
+            "time/environment",
+            "Environment time",
+            "seconds",
+            "Replies of environments and tools, summed over episodes.",
+            better="lower",
+        ),
+        Metric(
+            "time/environment_idle",
+            "Wait for environments",
+            "seconds",
+            "The sampler waited for replies.",
             better="lower",
         ),
         Metric(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise, repeat, takewhile
-from typing import Literal
+from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
@@ -19,9 +19,10 @@ from trainer.rewards.scoring import Score, without_special_tokens
 from trainer.rewards.spec import Recipe, reads_token_ids
 from trainer.rewards.workers import GroupScorer, Scored
 from trainer.tokenizers import decode_text
-from trainer.types import Group, Rollout, StepScore
+from trainer.types import Group, Rollout, StepScore, ToolCall
 
 Boundary = Literal["end", "begin"]
+ENVIRONMENT = "environment"  # names what one measured, among what rules did
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,11 @@ def cut_steps(
     which it ends. A part that is blank or in which no token ends is no step of its own
     and joins the next one; what is behind the last cut is the last step, the ending
     token with it. There is always at least one step, and together they are the whole
-    completion.
+    completion. The steps of an episode are the policy's turns.
     """
+    if completion.is_episode:
+        turns = zip(completion.policy_turns, completion.turn_ends, strict=True)
+        return [Step(turn.text, end) for turn, end in turns]
     text = completion.text
     written = completion.token_ids[: -1 if completion.has_end_token else None]
     cuts = [(0, 0)]  # in the text, in the tokens
@@ -70,6 +74,35 @@ def cut_steps(
         Step(text[begin:text_end], end)
         for (begin, _), (text_end, end) in pairwise(cuts)
     ]
+
+
+def turn_scores(episode: Rollout) -> tuple[StepScore, ...]:
+    """Return the environment's rewards as those of reasoning steps; none of an episode
+    that failed.
+    """
+    turns = zip(episode.turn_ends, episode.policy_turns, strict=True)
+    return tuple(
+        StepScore(end, None if episode.error else turn.reward) for end, turn in turns
+    )
+
+
+def messages_of(completion: Rollout) -> list[dict[str, Any]]:
+    """Return an episode's turns as messages; none of another completion."""
+    if not completion.is_episode:
+        return []
+    return [
+        {"role": "assistant", "content": turn.text, "reward": turn.reward}
+        if turn.author == "policy"
+        else _reply_message(turn.text[start:end], call)
+        for turn in completion.turns
+        for start, end, call in turn.messages
+    ]
+
+
+def _reply_message(text: str, call: ToolCall | None) -> dict[str, Any]:
+    if call is None:
+        return {"role": "user", "content": text}
+    return {"role": "tool", "content": text, "name": call.name, "call": asdict(call)}
 
 
 def _num_tokens_until(
@@ -165,10 +198,18 @@ class Scoring:
         self.seconds = 0.0  # that scoring took, in all processes together
 
     def add(self, index: int, completions: Sequence[Rollout]) -> None:
-        """Begin to score the completions of the prompt in this place."""
-        texts = [completion.text for completion in completions]
-        ids = [completion.token_ids for completion in completions]
-        self._scores[index] = self._submit(index, self._reward.recipe, texts, ids=ids)
+        """Begin to score the completions of the prompt in this place.
+
+        Rules see what the policy wrote alone, and no episode whose environment failed.
+        """
+        judged = [completion for completion in completions if not completion.error]
+        self._scores[index] = self._submit(
+            index,
+            self._reward.recipe,
+            [completion.policy_text for completion in judged],
+            ids=[completion.policy_ids for completion in judged],
+            episodes=judged,
+        )
         recipe = self._reward.step_recipe
         if recipe is not None and self._tokenizer is not None:
             cut = [
@@ -203,16 +244,44 @@ class Scoring:
             Group(
                 prompt=self._prompts[index],
                 completions=tuple(members),
-                scores=tuple(self._result(self._scores[index])),
+                scores=tuple(self._scores_of(index, members)),
             )
             for index, members in enumerate(completions)
         ]
+        if self._tokenizer is None:
+            return groups
         return [
-            replace(group, step_scores=self._step_scores(self._steps[index]))
-            if index in self._steps
-            else group
+            replace(group, step_scores=tuple(self._steps_of(index, group.completions)))
             for index, group in enumerate(groups)
         ]
+
+    def _steps_of(
+        self, index: int, members: Sequence[Rollout]
+    ) -> Iterator[tuple[StepScore, ...]]:
+        scored: Iterator[tuple[StepScore, ...] | None] = repeat(None)
+        if index in self._steps:
+            scored = iter(self._step_scores(self._steps[index]))
+        for completion, step_scores in zip(members, scored, strict=False):
+            if completion.error or step_scores is None:
+                step_scores = turn_scores(completion)
+            yield step_scores
+
+    def _scores_of(self, index: int, members: Sequence[Rollout]) -> Iterator[Score]:
+        scores = iter(self._result(self._scores[index]))
+        names = [rule.name for rule in self._reward.recipe.rules]
+        for completion in members:
+            if completion.error:
+                yield Score(
+                    total=None,
+                    rules=dict.fromkeys(names),
+                    errors=dict.fromkeys(names, completion.error),
+                )
+                continue
+            score = next(scores)
+            if completion.metrics:
+                own = {ENVIRONMENT: dict(completion.metrics)}
+                score = replace(score, metrics=score.metrics | own)
+            yield score
 
     def _submit(
         self,
@@ -221,6 +290,7 @@ class Scoring:
         texts: Sequence[str],
         before: Sequence[str] | None = None,
         ids: Sequence[Sequence[int]] | None = None,
+        episodes: Sequence[Rollout] = (),
     ) -> Callable[[], Scored]:
         prompt = self._prompts[index]
         if not reads_token_ids(recipe):
@@ -236,9 +306,15 @@ class Scoring:
                 begun=prompt.begun if what_was is None else "",
                 is_chat=not isinstance(prompt.row.prompt, str),
                 token_ids=token_ids,
+                turns=() if episode is None else messages_of(episode),
+                environment_reward=None if episode is None else episode.reward,
             )
-            for text, what_was, token_ids in zip(
-                texts, before or repeat(None), ids or repeat(None), strict=False
+            for text, what_was, token_ids, episode in zip(
+                texts,
+                before or repeat(None),
+                ids or repeat(None),
+                episodes or repeat(None),
+                strict=False,
             )
         ]
         name = f"row {prompt.index} (line {prompt.index + 1})"

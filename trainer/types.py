@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain, repeat
 from math import isnan, nan
 from typing import Any, Literal, NamedTuple, Self
 
@@ -39,13 +39,23 @@ class Turn:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...] | None  # nats, as sampled; None: they were not
-    # Of an environment's turn: the tools whose results it has, how long it took,
-    # and which characters of its text are messages; the rest is the chat template's.
-    name: str = ""
+    # Of an environment's turn: the calls whose results it has, one a message; how long
+    # it took; and the characters of its messages, between which the chat template's
+    # stand.
     calls: tuple[ToolCall, ...] = ()
     seconds: float | None = None
-    shown: tuple[int, int] | None = None  # None: all
-    reward: float | None = None  # that the environment gave this turn of the policy
+    shown: tuple[tuple[int, int], ...] | None = None  # None: all
+    # Of the policy's turn before another: the environment's reward for it, and whether
+    # its last token ended it and is no part of its text.
+    reward: float | None = None
+    has_end_token: bool = False
+
+    @property
+    def messages(self) -> list[tuple[int, int, ToolCall | None]]:
+        """Its messages: where each begins and ends in its text, and its call."""
+        ranges = self.shown if self.shown is not None else ((0, len(self.text)),)
+        calls = self.calls if len(self.calls) == len(ranges) else repeat(None)
+        return [(*span, call) for span, call in zip(ranges, calls, strict=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +70,9 @@ class Rollout:
     end_reason: EndReason
     # One of the texts `rollout.stop` ended it, not a token for that.
     is_stopped_by_text: bool = False
-    # Of an environment: why the episode failed, the reward of the whole episode, and
-    # what else it measured.
+    # Of an episode that an environment took part in: why it failed, its reward, and
+    # what else the environment measured.
+    is_episode: bool = False
     error: str = ""
     reward: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -87,7 +98,8 @@ class Rollout:
     @property
     def has_end_token(self) -> bool:
         """The last token ended the completion and is no part of its text."""
-        return self.end_reason == "stop" and not self.is_stopped_by_text
+        is_stop = self.end_reason == "stop" and not self.is_stopped_by_text
+        return is_stop or self.turns[-1].has_end_token
 
     @cached_property
     def text(self) -> str:
@@ -99,8 +111,13 @@ class Rollout:
 
     @cached_property
     def policy_text(self) -> str:
-        """The text that the policy wrote, which is all that rules judge."""
-        return "".join(turn.text for turn in self.policy_turns)
+        """The policy's turns, a line each: all that rules judge."""
+        return "\n".join(turn.text for turn in self.policy_turns)
+
+    @property
+    def policy_ids(self) -> tuple[int, ...]:
+        """The tokens that an engine sampled."""
+        return tuple(chain.from_iterable(turn.token_ids for turn in self.policy_turns))
 
     @cached_property
     def token_ids(self) -> tuple[int, ...]:
@@ -122,6 +139,22 @@ class Rollout:
             (turn.author == "policy",) * len(turn.token_ids) for turn in self.turns
         )
         return tuple(chain.from_iterable(masks))
+
+    @cached_property
+    def turn_ends(self) -> tuple[int, ...]:
+        """The end of each of the policy's turns in the tokens, exclusive."""
+        ends = accumulate(len(turn.token_ids) for turn in self.turns)
+        return tuple(
+            end
+            for end, turn in zip(ends, self.turns, strict=True)
+            if turn.author == "policy"
+        )
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        """The places of the tokens that ended turns of the policy."""
+        turns = zip(self.turn_ends, self.policy_turns, strict=True)
+        return tuple(end - 1 for end, turn in turns if turn.has_end_token)
 
     @property
     def num_tokens(self) -> int:

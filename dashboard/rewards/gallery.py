@@ -31,6 +31,7 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "Length": ("length", "soft_overlong", "cosine_length", "length_rank"),
     "Code": ("python_function", "code_tests"),
     "Models": ("llm_judge", "reward_model"),
+    "Environment": ("environment", "turn_rewards"),
 }
 
 

@@ -37,6 +37,7 @@ PHRASES = {
     "contains": "{verb} of the phrases",
     "cosine_length": "is correct and short",
     "countdown": "equation reaches the target",
+    "environment": "reward of the environment",
     "exact_answer": "answer matches exactly",
     "format_tags": "uses {tags}",
     "json_schema": "is JSON that matches the schema",
@@ -57,6 +58,7 @@ PHRASES = {
     "reward_model": "score of the reward model {path}",
     "script": "is written in {scripts}",
     "soft_overlong": "stays below {limit:,} {unit}",
+    "turn_rewards": "{of} of the turns' rewards",
     "xml_well_formed": "is well-formed XML",
 }
 LISTS = {

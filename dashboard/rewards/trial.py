@@ -28,6 +28,7 @@ from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.sandbox.slot import SandboxStatus, find_sandbox
 from trainer.rewards.scoring import Score, score_all
 from trainer.rewards.spec import Recipe, judges_several
+from trainer.rewards.workers import sample_fields
 
 NUM_PROCESSES = 2  # of each web process
 PAGE_SECONDS = 10.0  # to look for a sandbox on a busy machine
@@ -145,21 +146,7 @@ def _try(
         "recipe": recipe.model_dump(mode="json"),
         "owner": owner,
         "reads_rows": reads_rows,
-        "groups": [
-            [
-                {
-                    "prompt": sample.prompt,
-                    "completion": sample.completion,
-                    "answer": sample.answer,
-                    "columns": dict(sample.columns),
-                    "messages": [dict(message) for message in sample.messages],
-                    "is_chat": sample.is_chat,
-                    "begun": sample.begun,
-                }
-                for sample in part
-            ]
-            for part in parts
-        ],
+        "groups": [[sample_fields(sample) for sample in part] for part in parts],
     }
     try:
         with _process(deadline) as process, slot(wait_seconds=seconds):

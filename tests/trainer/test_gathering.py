@@ -22,6 +22,7 @@ class Lengths:
     """
 
     tokenizer: Any = None
+    idle_seconds = 0.0
 
     def __init__(self, lengths: dict[int, tuple[int, int]]) -> None:
         self._lengths = lengths

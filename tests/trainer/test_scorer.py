@@ -47,6 +47,8 @@ LETTERS = ["a.b", "abcdef", "", "ab.cd.", "<answer>7</answer>", "."]
 class Letters:
     """A source that writes the same each time, and tells of it in another order."""
 
+    idle_seconds = 0.0
+
     def __init__(self, policy: Policy) -> None:
         self.tokenizer = policy.tokenizer
         self.reported: list[int] = []

@@ -136,14 +136,20 @@ def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
     )
     if config.advantage.whiten:
         scored = [
-            np.full(length, not all(math.isnan(reward) for reward in step_values))
-            for length, step_values in zip(lengths, rewards, strict=True)
+            np.array(completion.loss_mask)
+            & (not all(math.isnan(reward) for reward in step_values))
+            for completion, step_values in zip(completions, rewards, strict=True)
         ]
         whitened = whiten(
             np.concatenate(tokens), np.concatenate(scored), config.advantage
         )
         tokens = np.split(whitened, np.cumsum(lengths)[:-1])
-    means = np.array([row.mean() for row in tokens])
+    means = np.array(
+        [
+            row[list(completion.loss_mask)].mean()
+            for row, completion in zip(tokens, completions, strict=True)
+        ]
+    )
     return Credit(advantages=means.reshape(len(groups), -1), tokens=tokens)
 
 

@@ -35,7 +35,7 @@ from typing import Any, Self
 import torch
 
 from trainer.config import RunConfig, read_config, require_packages
-from trainer.data import Prompt, PromptRenderer, Row, read_rows
+from trainer.data import Prompt, Row, read_rows
 from trainer.errors import explain
 from trainer.evaluation import chance_of_signal, evaluation_metrics, mean_interval
 from trainer.gathering import Gathered, SampledBatch, differs, penalise_overlong
@@ -54,7 +54,9 @@ from trainer.rewards.scoring import Score, correctness_of
 from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.engine import SamplingParams
+from trainer.rollout.environments import make_renderer
+from trainer.rollout.episodes import check_chat, make_sampler
 from trainer.run.setup import prepare, set_up_torch
 from trainer.run.state import Run, RunPaths, RunState, enter_phase
 from trainer.scoring import Scorer
@@ -165,8 +167,9 @@ class Probing:
             on_prompt(index)
 
         begin = time.perf_counter()
-        completions = self.run.engine.sample(
-            _requests(prompts, seed=config.seed, num_samples=self.num_samples),
+        completions = make_sampler(self.run.engine, config).play(
+            prompts,
+            _seeds(prompts, seed=config.seed, num_samples=self.num_samples),
             SamplingParams.of(config.rollout),
             on_group=add,
         )
@@ -262,7 +265,11 @@ class Probing:
                 correctness=correctness_of(recipe),
                 read_answer=answer_reader(recipe),
             )
-            lengths = [c.num_tokens for group in self.groups for c in group.completions]
+            lengths = [
+                completion.num_policy_tokens
+                for group in self.groups
+                for completion in group.completions
+            ]
             unscored = [s for g in self.groups for s in g.scores if s.total is None]
             metrics |= {
                 **measured,
@@ -322,16 +329,11 @@ class Probing:
         return min(1.0 + rollout.max_refills, 1.0 / share) if share else 1.0
 
 
-def _requests(
+def _seeds(
     prompts: Sequence[Prompt], *, seed: int, num_samples: int
-) -> list[Request]:
+) -> list[list[int]]:
     return [
-        Request(
-            token_ids=prompt.token_ids,
-            seeds=tuple(
-                derive(seed, "probe", prompt.index, k) for k in range(num_samples)
-            ),
-        )
+        [derive(seed, "probe", prompt.index, k) for k in range(num_samples)]
         for prompt in prompts
     ]
 
@@ -471,7 +473,7 @@ def _add_group(lines: _Lines, group: Group, **more: bool) -> None:
         completions=[
             {
                 "text": completion.text,
-                "num_tokens": completion.num_tokens,
+                "num_tokens": completion.num_policy_tokens,
                 "end_reason": completion.end_reason,
                 "reward": score.total,
                 "rules": score.rules,
@@ -553,8 +555,9 @@ def _sample_side(
     """Sample, with the scores that an evaluation gives: by the weights a schedule ends
     with.
     """
-    renderer = PromptRenderer(
-        policy.tokenizer, config.data, num_embeddings=policy.num_embeddings
+    check_chat(policy.tokenizer, config, eos_ids=policy.eos_ids)
+    renderer = make_renderer(
+        policy.tokenizer, config, num_embeddings=policy.num_embeddings
     )
     prompts = [renderer.render(row) for row in rows]
     engine = TransformersEngine(
@@ -562,8 +565,9 @@ def _sample_side(
         max_batch_rows=config.rollout.max_batch_rows,
         decoding=config.rollout.decoding,
     )
-    completions = engine.sample(
-        _requests(prompts, seed=config.seed, num_samples=num_samples),
+    completions = make_sampler(engine, config).play(
+        prompts,
+        _seeds(prompts, seed=config.seed, num_samples=num_samples),
         SamplingParams.of(config.rollout),
         on_group=lambda index, _: on_prompt(index),
     )

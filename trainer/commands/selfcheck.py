@@ -19,7 +19,7 @@ import torch
 from trainer.algorithm.token_stats import percentile
 from trainer.config import LossConfig, RunConfig, read_config, require_packages
 from trainer.console import print_line
-from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
+from trainer.data import Prompt, read_rows, split_rows
 from trainer.errors import explain
 from trainer.grpo import add_gradients, apply_gradients
 from trainer.model.budget import MemoryBudget
@@ -33,6 +33,7 @@ from trainer.rollout.engine import (
     Slowed,
     largest_gap,
 )
+from trainer.rollout.environments import make_renderer
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
 from trainer.run.outcome import LossTerms
@@ -90,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
             num_eval_rows=config.data.num_eval_rows,
             seed=config.seed,
         )
-        renderer = PromptRenderer(policy.tokenizer, config.data)
+        renderer = make_renderer(policy.tokenizer, config)
         prompts = [renderer.render(row) for row in rows]
         gaps = measure(config, policy, engine, prompts, num_steps=args.steps)
     except ValueError as error:

@@ -5,6 +5,7 @@ The dashboard imports this module, so it imports no torch. Every field has a def
 facts of `About`; the launch form, TOML, help and API are generated from them.
 """
 
+from trainer.config.environment import EnvironmentConfig
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import About, Part, leaves, parts_of, read_about
 from trainer.config.reading import (
@@ -52,6 +53,7 @@ __all__ = [
     "CheckpointConfig",
     "DataConfig",
     "DistributedConfig",
+    "EnvironmentConfig",
     "EvaluationConfig",
     "LoggingConfig",
     "LossConfig",

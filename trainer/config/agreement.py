@@ -46,6 +46,7 @@ def complaints(config: Settings) -> Iterator[str]:
             "reward.overlong_buffer_tokens. Rename the rule."
         )
     yield from _sampling(config)
+    yield from _environment(config)
     yield from _engine(config)
     yield from _one_step_off(config)
     distributed = config.distributed
@@ -208,7 +209,8 @@ def _steps(config: Settings) -> Iterator[str]:
 
 def _credit(config: Settings) -> Iterator[str]:
     advantage, loss = config.advantage, config.loss
-    if advantage.credit == "process" and config.reward.step_recipe is None:
+    has_steps = config.reward.step_recipe or config.environment.is_there
+    if advantage.credit == "process" and not has_steps:
         yield (
             'advantage.credit = "process" needs a reward for each reasoning step. Set '
             'reward.step_recipe, or use "outcome".'
@@ -298,6 +300,35 @@ def _sampling(config: Settings) -> Iterator[str]:
         yield (
             'rollout.source = "dataset" has one completion per row. Set '
             'rollout.group_size to 1 and dynamic_sampling to "off".'
+        )
+
+
+def _environment(config: Settings) -> Iterator[str]:
+    environment, data = config.environment, config.data
+    has_rule = any(rule.kind == "environment" for rule in config.reward.recipe.rules)
+    if not environment.is_there:
+        if has_rule:
+            yield (
+                'A rule of kind "environment" scores by an environment, but '
+                'environment.kind is "none". Choose one, or remove the rule.'
+            )
+        return
+    least = data.max_prompt_tokens + config.rollout.max_new_tokens
+    if environment.max_tokens < least:
+        yield (
+            f"environment.max_tokens is {environment.max_tokens}, less than "
+            "data.max_prompt_tokens and rollout.max_new_tokens together. Set it to "
+            f"{least} and what the replies need."
+        )
+    if data.completion_prefix:
+        yield (
+            "data.completion_prefix begins one turn, but an episode has several. "
+            "Empty it, or set environment.kind to none."
+        )
+    if config.advantage.credit == "preference":
+        yield (
+            'advantage.credit = "preference" compares completions of one turn. Use '
+            '"outcome", or set environment.kind to none.'
         )
 
 

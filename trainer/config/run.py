@@ -161,9 +161,12 @@ class RunConfig(Settings):
     @property
     def longest_sequence(self) -> int:
         """Tokens of the longest prompt with its longest completion in any phase."""
-        return self.data.max_prompt_tokens + max(
+        length = self.data.max_prompt_tokens + max(
             phase.config.rollout.max_new_tokens for phase in self.phase_configs
         )
+        if self.environment.is_there:
+            length = max(length, self.environment.max_tokens)
+        return length
 
     @property
     def runs_code(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from trainer.config.environment import EnvironmentConfig
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import Part, about
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
@@ -31,6 +32,7 @@ class Settings(Part):
     model: ModelConfig
     data: DataConfig
     rollout: RolloutConfig = RolloutConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     reward: RewardConfig
     advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()

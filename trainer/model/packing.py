@@ -148,6 +148,7 @@ class TrainingSample:
     sampling_logprobs: tuple[float, ...]
     end_reason: EndReason = "stop"
     is_stopped_by_text: bool = False
+    end_tokens: tuple[int, ...] = ()  # places of those that ended turns before another
     # Of each of the completion's tokens, whether the policy wrote it; None: all.
     loss_mask: tuple[bool, ...] | None = None
 
@@ -349,6 +350,7 @@ def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
                 sampling_logprobs=completion.logprobs,
                 end_reason=completion.end_reason,
                 is_stopped_by_text=completion.is_stopped_by_text,
+                end_tokens=completion.end_tokens,
                 loss_mask=completion.loss_mask if len(completion.turns) > 1 else None,
             )
             for group in groups
@@ -461,11 +463,13 @@ def _covered(sample: TrainingSample, loss: LossConfig) -> Bools:
     """Tell of each token that gets a log-prob whether the loss covers it."""
     num_prompt = len(sample.prompt_ids) - _first_scored(sample, loss)
     covered = np.concatenate([np.ones(num_prompt, dtype=bool), _loss_mask(sample)])
-    if loss.mask_truncated and sample.end_reason == "length":
+    if loss.mask_truncated and sample.end_reason in ("length", "turns", "timeout"):
         covered[:] = False
     has_end_token = sample.end_reason == "stop" and not sample.is_stopped_by_text
     if loss.mask_end_token and has_end_token and sample.completion_ids:
         covered[-1] = False
+    if loss.mask_end_token:
+        covered[[num_prompt + place for place in sample.end_tokens]] = False
     return covered
 
 

@@ -103,7 +103,8 @@ def token_values(
         "clipped": spread(high.int() - low.int() + 2 * dual.int())
         if has_bounds
         else None,
-        "advantage": advantages.expand_as(logprobs),
+        # no one has an advantage by what the environment wrote
+        "advantage": torch.where(micro.completion_mask > 0, advantages, math.nan),
         "coefficient": coefficients(logprobs.grad, micro.mask, loss, totals=totals),
     }
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,12 +18,14 @@ from trainer.alerts.rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
 from trainer.console import print_line
 from trainer.events import (
+    CallRecord,
     GroupScored,
     MeasuredCompletion,
     ScoredCompletion,
     StepFinished,
     TokenNumbers,
     TokensMeasured,
+    TurnRecord,
     Warned,
 )
 from trainer.gathering import differs
@@ -35,7 +38,7 @@ from trainer.rewards.scoring import Score, signal_of
 from trainer.rewards.spec import Recipe
 from trainer.run.outcome import StepOutcome
 from trainer.tokenizers import decode_text, special_ids
-from trainer.types import Group, reward_std
+from trainer.types import Group, Rollout, ToolCall, reward_std
 
 # Told of a group, in a line of 5 MB at most. Beyond, long completions are cut.
 MAX_TOKENS = 65_536
@@ -317,7 +320,7 @@ class Journal:
             completions=[
                 ScoredCompletion(
                     text=completion.text,
-                    num_tokens=completion.num_tokens,
+                    num_tokens=completion.num_policy_tokens,
                     end_reason=completion.end_reason,
                     reward=score.total,
                     rules=score.rules,
@@ -325,6 +328,7 @@ class Journal:
                     mean_logprob=completion.mean_logprob,
                     logs=notes.logs,
                     errors=notes.errors,
+                    turns=turn_records(completion),
                 )
                 for completion, score, advantage, notes in zip(
                     group.completions,
@@ -335,6 +339,45 @@ class Journal:
                 )
             ],
         )
+
+
+_MAX_CALL_CHARS = 2_000  # of a call's arguments and of its result in an event
+
+
+def turn_records(completion: Rollout) -> list[TurnRecord]:
+    """Return where the turns of an episode are in its text; of one turn none."""
+    if not completion.is_episode:
+        return []
+    records, char, token = [], 0, 0
+    for turn in completion.turns:
+        token += len(turn.token_ids)
+        for start, end, call in turn.messages:
+            records.append(
+                TurnRecord(
+                    author=turn.author if call is None else "tool",
+                    name="" if call is None else call.name[:_MAX_CALL_CHARS],
+                    start=char + start,
+                    end=char + end,
+                    token_end=token,
+                    seconds=turn.seconds if call is None else call.seconds,
+                    reward=turn.reward,
+                    calls=[] if call is None else [_call_record(call)],
+                )
+            )
+        char += len(turn.text)
+    return records
+
+
+def _call_record(call: ToolCall) -> CallRecord:
+    arguments = call.arguments
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return CallRecord(
+        name=call.name[:_MAX_CALL_CHARS],
+        arguments=arguments[:_MAX_CALL_CHARS],
+        result=call.result[:_MAX_CALL_CHARS],
+        error=call.error[:_MAX_CALL_CHARS],
+    )
 
 
 def notes_of(score: Score) -> Notes:

@@ -151,13 +151,47 @@ def signal_metrics(signals: Sequence[Signal]) -> dict[str, float | None]:
 
 
 def completion_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
-    lengths = [c.num_tokens for group in groups for c in group.completions]
+    lengths = [c.num_policy_tokens for group in groups for c in group.completions]
     cut = [c.end_reason == "length" for group in groups for c in group.completions]
     return {
         "completion/mean_length": sum(lengths) / len(lengths),
         "completion/max_length": float(max(lengths)),
         "completion/frac_truncated": sum(cut) / len(cut),
     }
+
+
+_MOST_TURNS = 8  # that have a reward of their own in a chart
+
+
+def episode_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
+    """Return what episodes had of turns, calls and ends; nothing of other runs."""
+    episodes = [c for group in groups for c in group.completions if c.is_episode]
+    if not episodes:
+        return {}
+    count = len(episodes)
+    replies = [t for c in episodes for t in c.turns if t.author != "policy"]
+    calls = [call for reply in replies for call in reply.calls]
+    ends = Counter(episode.end_reason for episode in episodes)
+    metrics: dict[str, float | None] = {
+        "episode/num_turns": sum(len(c.policy_turns) for c in episodes) / count,
+        "episode/num_tool_calls": len(calls) / count,
+        "episode/frac_failed": (ends["failed"] + ends["timeout"]) / count,
+        "episode/frac_out_of_turns": ends["turns"] / count,
+        "episode/reply_tokens": sum(len(t.token_ids) for t in replies) / count,
+    }
+    if calls:
+        failed = [bool(call.error) for call in calls]
+        metrics["episode/frac_tool_errors"] = sum(failed) / len(failed)
+    for number in range(_MOST_TURNS):
+        rewards = [
+            turn.reward
+            for episode in episodes
+            for turn in episode.policy_turns[number : number + 1]
+            if turn.reward is not None
+        ]
+        if rewards:
+            metrics[f"reward/turn{number + 1}"] = sum(rewards) / len(rewards)
+    return metrics
 
 
 def _mean(values: Floats) -> float | None:
@@ -223,6 +257,7 @@ def step_metrics(
         | weight_metrics(recipe, step=step)
         | signal_metrics([signal_of(g.scores, recipe, step=step) for g in groups])
         | completion_metrics(groups)
+        | episode_metrics(groups)
         | sampling_metrics(outcome.gathered)
         | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}
         | update_metrics(outcome, samples_kl=config.samples_kl)

@@ -79,6 +79,11 @@ class Sample:
     answer. `is_chat`: the row's own prompt is a list of messages. `token_ids` are
     those of the completion, where a rule that reads them is asked during a run.
 
+    Of an episode, `completion` is what the policy wrote in all its turns. `turns` are
+    its messages, each with role and content; the policy's (assistant) with the reward
+    that the environment gave, a tool's with name and call. `environment_reward` is
+    that of the whole episode.
+
     Where the row's last message begins the answer, `begun` is that text with
     `data.completion_prefix`, and neither `prompt` nor `messages` have it: the model
     was given `prompt` + `begun`. Rules judge `text`, the whole answer; judges, reward
@@ -99,6 +104,8 @@ class Sample:
     is_chat: bool = False
     token_ids: Sequence[int] | None = None
     begun: str = ""
+    turns: Sequence[Mapping[str, Any]] = ()
+    environment_reward: float | None = None
 
     @property
     def text(self) -> str:

@@ -184,7 +184,9 @@ class _Worker:
             child.write(
                 {
                     "rules": [rule.model_dump(mode="json") for rule in rules],
-                    "parts": [[_fields(sample) for sample in part] for part in parts],
+                    "parts": [
+                        [sample_fields(sample) for sample in part] for part in parts
+                    ],
                 }
             )
             for part in parts:
@@ -231,12 +233,16 @@ class _Worker:
         self._child, self._is_ready = None, False
 
 
-def _fields(sample: Sample) -> dict[str, object]:
+def sample_fields(sample: Sample) -> dict[str, object]:
+    """Return a sample as the JSON that a child reads."""
     of_run: dict[str, object] = {}
     if sample.is_chat:
         of_run["is_chat"] = True
     if sample.token_ids is not None:
         of_run["token_ids"] = list(sample.token_ids)
+    if sample.turns:
+        of_run["turns"] = [dict(turn) for turn in sample.turns]
+        of_run["environment_reward"] = sample.environment_reward
     return of_run | {
         "prompt": sample.prompt,
         "completion": sample.completion,

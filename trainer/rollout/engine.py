@@ -247,6 +247,15 @@ class HoldingEngine(Protocol):
         ...
 
 
+@runtime_checkable
+class JointEngine(Protocol):
+    """An engine that all processes of a run ask together."""
+
+    def is_needed_by_any(self, *, own: bool) -> bool:
+        """Return whether this process or another one will ask again."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class SeededPrompt:
     """A completion that is asked for."""

@@ -7,12 +7,17 @@ and a call can be repeated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from trainer.data import Row
-from trainer.rewards.rule import Message
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import EnvironmentConfig, RunConfig
+from trainer.data import PromptRenderer, Row
+from trainer.rewards.rule import Message, answers_of, message_text
+from trainer.seeding import derive
 from trainer.types import ToolCall
 
 
@@ -70,3 +75,130 @@ class EnvironmentFailed(Exception):
     def __init__(self, text: str, *, is_timeout: bool = False) -> None:
         super().__init__(text)
         self.is_timeout = is_timeout
+
+
+def environment_seed(seed: int, row: Row) -> int:
+    """Return the seed of a row's environment: one for all its episodes, so that the
+    members of a group play the same game.
+    """
+    return derive(seed, "environment", row.index)
+
+
+def make_renderer(
+    tokenizer: PreTrainedTokenizerBase,
+    config: RunConfig,
+    *,
+    num_embeddings: int | None = None,
+) -> PromptRenderer:
+    """Return what renders a run's rows: with its environment's tools and opening."""
+    environment = make_environment(config.environment)
+    if environment is None:
+        return PromptRenderer(tokenizer, config.data, num_embeddings=num_embeddings)
+
+    def open_row(row: Row) -> Sequence[Message]:
+        try:
+            return environment.open(row, environment_seed(config.seed, row))
+        except EnvironmentFailed as error:
+            raise ValueError(str(error)) from error
+
+    return PromptRenderer(
+        tokenizer,
+        config.data,
+        num_embeddings=num_embeddings,
+        tools=environment.tools,
+        opening=open_row,
+    )
+
+
+def make_environment(config: EnvironmentConfig) -> Environment | None:
+    """Return the environment of a run; None: a completion is one turn."""
+    match config.kind:
+        case "none":
+            return None
+        case "guess":
+            return GuessEnvironment()
+
+
+_HIGHER, _LOWER, _HIT, _NO_NUMBER = "+", "-", ".", "!"
+_NUMBER = re.compile(r"\d+", re.ASCII)
+
+
+class GuessEnvironment:
+    """A game: find a number between two that the row's prompt names first.
+
+    The reply to a number is + where the number to find is higher, - where it is lower,
+    and . where it is the one, which ends the game, as ! does for what is no number. A
+    turn's reward is 1 for a number that agrees with all replies before it; the
+    episode's is 1 for a hit. The number to find is the row's answer; without one, the
+    seed draws it.
+
+    >>> game = GuessEnvironment()
+    >>> row = Row(index=0, prompt="5 24 ?", answer="17", columns={})
+    >>> game.reply(row, 0, [Said(text="9", content="9")]).messages
+    ({'role': 'user', 'content': '+'},)
+    """
+
+    is_quick = True
+    tools: Sequence[dict[str, Any]] = ()
+
+    def open(self, row: Row, seed: int) -> Sequence[Message]:
+        """Add nothing; a row that is no game is refused."""
+        _range_of(row)
+        return ()
+
+    def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
+        lowest, highest = _range_of(row)
+        target = _target_of(row, lowest, highest, seed)
+        for turn in said[:-1]:
+            guess = int(turn.content)
+            lowest = max(lowest, guess + 1) if guess < target else lowest
+            highest = min(highest, guess - 1) if guess > target else highest
+        text = said[-1].content.strip()
+        if not _NUMBER.fullmatch(text) or len(text) > _MOST_DIGITS:
+            return _answer(_NO_NUMBER, is_done=True)
+        guess = int(text)
+        agrees = float(lowest <= guess <= highest)
+        if guess == target:
+            return _answer(_HIT, is_done=True, reward=agrees, episode_reward=1.0)
+        return _answer(_HIGHER if guess < target else _LOWER, reward=agrees)
+
+
+_MOST_DIGITS = 9
+
+
+def _range_of(row: Row) -> tuple[int, int]:
+    """Return the first two numbers of a row's last message.
+
+    Raises:
+        EnvironmentFailed: there are none, or no number lies between them.
+    """
+    text = row.prompt if isinstance(row.prompt, str) else message_text(row.prompt[-1])
+    ends = [int(digits[:_MOST_DIGITS]) for digits in _NUMBER.findall(text)[:2]]
+    if len(ends) < 2 or ends[0] > ends[1]:
+        raise EnvironmentFailed(
+            f"The prompt of row {row.index} (line {row.index + 1}) must begin with the "
+            f"lowest and the highest number, such as 5 24; got {text[:40]!r}."
+        )
+    return ends[0], ends[1]
+
+
+def _target_of(row: Row, lowest: int, highest: int, seed: int) -> int:
+    answer = next(iter(answers_of(row.answer)), "")
+    if _NUMBER.fullmatch(answer) and lowest <= int(answer) <= highest:
+        return int(answer)
+    return lowest + seed % (highest - lowest + 1)
+
+
+def _answer(
+    text: str,
+    *,
+    is_done: bool = False,
+    reward: float = 0.0,
+    episode_reward: float = 0.0,
+) -> Reply:
+    return Reply(
+        messages=({"role": "user", "content": text},),
+        is_done=is_done,
+        reward=reward,
+        episode_reward=episode_reward,
+    )

@@ -514,6 +514,8 @@ class SharedEngine:
         """Answer once, with all processes' completions; `on_group` isn't called."""
         asked = self._world.gather(list(requests))
         everyones = [request for own in asked for request in own]
+        if not everyones:
+            return []
 
         def ask() -> list[tuple[Rollout, ...]]:
             assert self._engine is not None
@@ -522,6 +524,9 @@ class SharedEngine:
         sampled_by_index = self._world.from_main(ask)
         first = sum(len(own) for own in asked[: self._world.rank])
         return sampled_by_index[first : first + len(requests)]
+
+    def is_needed_by_any(self, *, own: bool) -> bool:
+        return self._world.agree(wants=own)
 
     def sync_weights(self) -> None:
         self._policy.gather_whole()

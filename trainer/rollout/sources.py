@@ -16,11 +16,11 @@ from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import (
     OnGroup,
     OnSlowed,
-    Request,
     RolloutEngine,
     SamplingParams,
     ignore,
 )
+from trainer.rollout.episodes import make_sampler
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout
@@ -28,6 +28,11 @@ from trainer.types import Rollout
 
 class CompletionSource(Protocol):
     """Gives each prompt of a step its completions."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """The time in which it had nothing to do but wait for environments."""
+        ...
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -55,6 +60,7 @@ class EngineSource:
     def __init__(self, engine: RolloutEngine, config: RunConfig) -> None:
         rollout = config.rollout
         self._engine = engine
+        self._sampler = make_sampler(engine, config)
         self._seed = config.seed
         self._group_size = rollout.group_size
         self._params = SamplingParams.of(rollout)
@@ -66,17 +72,18 @@ class EngineSource:
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Rollout, ...]]:
-        requests = [
-            Request(
-                token_ids=prompt.token_ids,
-                seeds=tuple(
-                    derive(self._seed, "sample", step, prompt.index, k)
-                    for k in range(self._group_size)
-                ),
-            )
+        seeds = [
+            [
+                derive(self._seed, "sample", step, prompt.index, k)
+                for k in range(self._group_size)
+            ]
             for prompt in prompts
         ]
-        return self._engine.sample(requests, self._params, on_group=on_group)
+        return self._sampler.play(prompts, seeds, self._params, on_group=on_group)
+
+    @property
+    def idle_seconds(self) -> float:
+        return self._sampler.idle_seconds
 
     def sync_weights(self) -> None:
         self._engine.sync_weights()
@@ -87,6 +94,8 @@ class DatasetSource:
 
     No one sampled them, so their log-probs are 0 and must not be used.
     """
+
+    idle_seconds = 0.0
 
     def __init__(
         self, policy: Policy, config: RunConfig, prompts: Sequence[Prompt]

@@ -38,6 +38,8 @@ from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
+from trainer.rollout.environments import make_renderer
+from trainer.rollout.episodes import check_chat
 from trainer.rollout.prefetch import Prefetch
 from trainer.rollout.select import (
     check_decoder,
@@ -173,8 +175,9 @@ def prepare(
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
     )
-    renderer = PromptRenderer(
-        policy.tokenizer, config.data, num_embeddings=policy.num_embeddings
+    check_chat(policy.tokenizer, config, eos_ids=policy.eos_ids)
+    renderer = make_renderer(
+        policy.tokenizer, config, num_embeddings=policy.num_embeddings
     )
     prompts = Prompts(
         train=[renderer.render(row) for row in train_rows],

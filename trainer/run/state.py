@@ -211,6 +211,8 @@ def task_digest(config: RunConfig, prompts: Prompts) -> str:
     before = {"engine": "transformers", "cache_gib": 4.0, "sleep": False}
     rollout |= {name: old for name, old in before.items() if rollout[name] == "auto"}
     tree = [config.seed, rollout, reward, prompts.digest]
+    if config.environment.is_there:  # else as before there were environments
+        tree.append(config.environment.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 

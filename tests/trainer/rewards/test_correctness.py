@@ -72,5 +72,5 @@ def test_these_rules_say_whether_a_completion_is_correct():
     assert {kind for kind, rule in RULES.items() if rule.decides_correctness} == {
         *("exact_answer", "numeric_answer", "math_verify", "marker_answer"),
         *("multiple_choice", "code_tests", "countdown", "reasoning_answer"),
-        "reasoning_gym",
+        *("reasoning_gym", "environment"),
     }

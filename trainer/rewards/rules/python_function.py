@@ -224,6 +224,8 @@ def _question(sample: Sample, params: PythonFunctionParams) -> dict[str, Any]:
             "answer": sample.answer,
             "columns": dict(sample.columns),
         }
+        if sample.turns or "turns" in function.names:
+            arguments["turns"] = [dict(turn) for turn in sample.turns]
     elif function.form == "verl":
         columns = sample.columns
         truth: Any = sample.answer
@@ -274,6 +276,11 @@ def _prompt(sample: Sample) -> Any:
 
 
 def _completion(sample: Sample) -> Any:
+    if sample.turns:
+        return [
+            {name: turn[name] for name in ("role", "content", "name") if name in turn}
+            for turn in sample.turns
+        ]
     if sample.is_chat:
         return [{"role": "assistant", "content": sample.text}]
     return sample.text

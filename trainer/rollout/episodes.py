@@ -1,0 +1,505 @@
+"""Episodes: a policy and its environment take turns.
+
+All episodes that wait for the policy go into one question to the engine. What it
+sampled is never encoded again; the tokens between two of its turns are appended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from trainer.config import RunConfig
+from trainer.data import Prompt
+from trainer.events import EndReason
+from trainer.host import tick
+from trainer.rewards.judge import limited_to
+from trainer.rewards.rule import Message
+from trainer.rewards.sandbox.pool import asking_for
+from trainer.rollout.chat import Between, ChatFormat
+from trainer.rollout.engine import (
+    JointEngine,
+    OnGroup,
+    Request,
+    RolloutEngine,
+    SamplingParams,
+    ignore,
+)
+from trainer.rollout.environments import (
+    Environment,
+    EnvironmentFailed,
+    Reply,
+    Said,
+    environment_seed,
+    make_environment,
+)
+from trainer.seeding import derive
+from trainer.tokenizers import decode_text
+from trainer.types import Rollout, Turn
+
+# Replies that are waited for at the same time. Each has a sandbox of its own, as calls
+# of one owner wait for each other.
+_NUM_OWNERS = 8
+# Once the engine is free, so long for more replies, so that a round has more episodes.
+_GATHER_SECONDS = 0.2
+
+
+class Sampler(Protocol):
+    """Gives prompts their completions."""
+
+    idle_seconds: float  # in which the engine waited for replies
+
+    def play(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Rollout, ...]]:
+        """Return for each prompt one completion per seed, in order.
+
+        Args:
+            prompts: P of them.
+            seeds: of each prompt's completions, as an engine takes them.
+            params: of sampling; limits of an episode come on top.
+            on_group: told of a prompt once all its completions have ended, while
+                others have not.
+        """
+        ...
+
+
+def make_sampler(engine: RolloutEngine, config: RunConfig) -> Sampler:
+    """Return what plays the run's environment; without one it samples single turns."""
+    environment = make_environment(config.environment)
+    if environment is None:
+        return SingleTurns(engine)
+    chat = ChatFormat(engine.tokenizer, config.data, tools=environment.tools)
+    limits = Limits.of(config)
+    return EpisodePlayer(engine, environment, chat, limits=limits, seed=config.seed)
+
+
+def check_chat(
+    tokenizer: PreTrainedTokenizerBase, config: RunConfig, *, eos_ids: Sequence[int]
+) -> None:
+    """Refuse a model whose chats have no such turns as the run's environment needs.
+
+    Raises:
+        ValueError: with the reason.
+    """
+    environment = make_environment(config.environment)
+    if environment is None:
+        return
+    chat = ChatFormat(tokenizer, config.data, tools=environment.tools)
+    for reason in chat.check(eos_ids):
+        raise ValueError(
+            f"{reason} So it has no episodes: choose another model, or set "
+            "environment.kind to none."
+        )
+
+
+class SingleTurns:
+    """Samples one turn of each completion."""
+
+    idle_seconds = 0.0
+
+    def __init__(self, engine: RolloutEngine) -> None:
+        self._engine = engine
+
+    def play(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Rollout, ...]]:
+        requests = [
+            Request(token_ids=prompt.token_ids, seeds=tuple(own))
+            for prompt, own in zip(prompts, seeds, strict=True)
+        ]
+        return self._engine.sample(requests, params, on_group=on_group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most that an episode may have."""
+
+    turns: int
+    turn_tokens: int  # of the policy in a turn
+    policy_tokens: int  # of the policy in all turns
+    tokens: int  # of prompt, policy and replies together
+    reply_tokens: int  # of a message of the environment
+    seconds: float  # that its environment takes
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Limits:
+        environment, most = config.environment, config.rollout.max_new_tokens
+        return cls(
+            turns=environment.max_turns,
+            turn_tokens=environment.max_turn_tokens or most,
+            policy_tokens=most,
+            tokens=environment.max_tokens,
+            reply_tokens=environment.max_reply_tokens,
+            seconds=environment.trajectory_seconds,
+        )
+
+
+@dataclass(kw_only=True)
+class _Episode:
+    """A completion on its way."""
+
+    index: int  # of its prompt
+    prompt: Prompt
+    seed: int
+    turns: list[Turn] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    last: Rollout | None = None  # the policy's last turn as it was sampled
+    seconds: float = 0.0  # that its environment has taken
+    end_reason: EndReason | None = None
+    error: str = ""
+    reward: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompt and all that followed."""
+        ids = [self.prompt.token_ids, *(turn.token_ids for turn in self.turns)]
+        return tuple(token for part in ids for token in part)
+
+    def room(self, limits: Limits) -> int:
+        """Return how many tokens the policy's next turn may have."""
+        lengths = [len(turn.token_ids) for turn in self.turns]
+        by_policy = sum(
+            length
+            for turn, length in zip(self.turns, lengths, strict=True)
+            if turn.author == "policy"
+        )
+        return min(
+            limits.turn_tokens,
+            limits.policy_tokens - by_policy,
+            limits.tokens - len(self.prompt.token_ids) - sum(lengths),
+        )
+
+    def rollout(self) -> Rollout:
+        assert self.last is not None
+        assert self.end_reason is not None
+        return Rollout(
+            turns=tuple(self.turns),
+            end_reason=self.end_reason,
+            is_stopped_by_text=self.last.is_stopped_by_text,
+            is_episode=True,
+            error=self.error,
+            reward=self.reward,
+            metrics=self.metrics,
+        )
+
+
+class EpisodePlayer:
+    """Plays episodes in rounds: an engine samples, then the environment answers."""
+
+    def __init__(
+        self,
+        engine: RolloutEngine,
+        environment: Environment,
+        chat: ChatFormat,
+        *,
+        limits: Limits,
+        seed: int,
+    ) -> None:
+        self._engine = engine
+        self._environment = environment
+        self._chat = chat
+        self._limits = limits
+        self._seed = seed
+        self._has_answered = False
+        self.idle_seconds = 0.0  # in which the engine waited for replies
+
+    def play(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Rollout, ...]]:
+        """Return for each prompt one completion per seed, in order.
+
+        A turn's seed follows from the completion's and its number alone, so tokens do
+        not depend on how episodes fall into rounds, as far as the engine's arithmetic
+        allows.
+
+        Raises:
+            ValueError: the environment has failed in every episode so far.
+        """
+        groups = [
+            [_Episode(index=index, prompt=prompt, seed=seed) for seed in own]
+            for index, (prompt, own) in enumerate(zip(prompts, seeds, strict=True))
+        ]
+        left = [len(group) for group in groups]
+
+        def end(episode: _Episode) -> None:
+            left[episode.index] -= 1
+            if left[episode.index] == 0:
+                group = tuple(member.rollout() for member in groups[episode.index])
+                on_group(episode.index, group)
+
+        waiting = [episode for group in groups for episode in group]
+        with self._replies() as replies:
+            while self._goes_on(is_needed=bool(waiting or replies.open)):
+                self._sample(waiting, params, on_turn=replies.ask)
+                waiting = []
+                for episode in self._collect(replies):
+                    if episode.end_reason is None:
+                        waiting.append(episode)
+                    else:
+                        end(episode)
+        self._refuse_failing([episode for group in groups for episode in group])
+        return [tuple(member.rollout() for member in group) for group in groups]
+
+    def _goes_on(self, *, is_needed: bool) -> bool:
+        """Return whether there is another round, for this process or one beside it."""
+        if isinstance(self._engine, JointEngine):
+            return self._engine.is_needed_by_any(own=is_needed)
+        return is_needed
+
+    def _sample(
+        self,
+        episodes: Sequence[_Episode],
+        params: SamplingParams,
+        *,
+        on_turn: Callable[[_Episode], None],
+    ) -> None:
+        """Sample a turn of each episode; told of one at once where it has ended."""
+        batches = _batches(episodes)
+        requests = [
+            Request(
+                token_ids=batch[0].token_ids,
+                seeds=tuple(_turn_seed(episode) for episode in batch),
+                max_new_tokens=batch[0].room(self._limits),
+            )
+            for batch in batches
+        ]
+        taken: set[int] = set()
+
+        def take(index: int, completions: tuple[Rollout, ...]) -> None:
+            taken.add(index)
+            for episode, completion in zip(batches[index], completions, strict=True):
+                episode.last = completion
+                turn = completion.turns[0]
+                ended = completion.has_end_token
+                episode.turns.append(replace(turn, has_end_token=ended))
+                episode.said.append(self._chat.parse(completion.text))
+                on_turn(episode)
+
+        # all processes ask together
+        if requests or isinstance(self._engine, JointEngine):
+            sampled = self._engine.sample(requests, params, on_group=take)
+            for index, completions in enumerate(sampled):
+                if index not in taken:
+                    take(index, completions)
+
+    def _collect(self, replies: _Replies) -> Iterator[_Episode]:
+        """Give episodes whose reply is there: at least one, if there is any."""
+        begin, is_any = time.monotonic(), False
+        while replies.open:
+            for episode, answer in replies.take():
+                self._go_on(episode, answer)
+                yield episode
+                is_any = True
+            if is_any and time.monotonic() > begin + _GATHER_SECONDS:
+                break
+        if not self._environment.is_quick:
+            self.idle_seconds += time.monotonic() - begin
+
+    def _go_on(self, episode: _Episode, answer: _Answer) -> None:
+        """Take up a reply: the episode ends, or the policy's turn comes next."""
+        limits, last = self._limits, episode.last
+        assert last is not None
+        episode.seconds += answer.seconds
+        if answer.error is not None:
+            episode.error = str(answer.error)
+            is_late = answer.error.is_timeout
+            episode.end_reason = "timeout" if is_late else "failed"
+            return
+        reply = answer.reply
+        if reply is None:  # of a turn that was cut off, which is not answered
+            episode.end_reason = "length"
+            return
+        self._has_answered = True
+        episode.turns[-1] = replace(episode.turns[-1], reward=reply.reward)
+        if reply.episode_reward is not None:
+            episode.reward = reply.episode_reward
+        episode.metrics |= reply.metrics
+        if episode.seconds > limits.seconds:
+            episode.error = (
+                f"The environment took {episode.seconds:.0f} s of at most "
+                f"{limits.seconds:g} s. Raise environment.trajectory_seconds."
+            )
+            episode.end_reason = "timeout"
+            return
+        try:
+            between = self._between(reply, last)
+        except ValueError as error:  # the chat template cannot write it
+            episode.error, episode.end_reason = str(error), "failed"
+            return
+        turn = Turn(
+            author="environment",
+            text=between.text,
+            token_ids=between.ids,
+            logprobs=None,
+            calls=tuple(reply.calls),
+            seconds=answer.seconds,
+            shown=between.shown,
+        )
+        ahead = replace(episode, turns=[*episode.turns, turn])
+        if reply.is_done:
+            made_calls = bool(episode.said[-1].calls)
+            is_own = bool(self._environment.tools) and not made_calls
+            episode.end_reason = "stop" if is_own else "done"
+            if reply.messages and ahead.room(limits) >= 0:
+                episode.turns = ahead.turns
+        elif len(episode.said) == limits.turns:
+            episode.end_reason = "turns"
+        elif ahead.room(limits) < 1:
+            episode.end_reason = "length"
+        else:
+            episode.turns = ahead.turns
+
+    def _between(self, reply: Reply, last: Rollout) -> Between:
+        messages = [self._cut(message) for message in reply.messages]
+        return self._chat.between(
+            messages, last_id=last.token_ids[-1], ended=last.has_end_token
+        )
+
+    def _cut(self, message: Message) -> Message:
+        """Cut a message that is too long, and say so in it."""
+        content, most = message["content"], self._limits.reply_tokens
+        if len(content) <= most:  # a token has a character at least
+            return message
+        tokenizer = self._engine.tokenizer
+        ids = tokenizer.encode(content, add_special_tokens=False)
+        if len(ids) <= most:
+            return message
+        kept = decode_text(tokenizer, ids[:most])
+        note = f"\n… {most:,} of {len(ids):,} tokens"
+        return {**message, "content": kept + note}
+
+    @contextmanager
+    def _replies(self) -> Iterator[_Replies]:
+        replies = _Replies(self._environment, limits=self._limits, seed=self._seed)
+        try:
+            yield replies
+        finally:
+            replies.close()
+
+    def _refuse_failing(self, episodes: Sequence[_Episode]) -> None:
+        if self._has_answered or not episodes:
+            return
+        errors = [episode.error for episode in episodes if episode.error]
+        if len(errors) == len(episodes):
+            raise ValueError(
+                f"The environment failed in all {len(episodes):,} episodes of the "
+                f"first step: {errors[0]}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """The reply to a turn of the policy, or the failure in its place."""
+
+    reply: Reply | None = None  # None: it was not asked for, or failed
+    error: EnvironmentFailed | None = None
+    seconds: float = 0.0
+
+
+class _Replies:
+    """Asks an environment: at once where it is quick, else in threads."""
+
+    def __init__(self, environment: Environment, *, limits: Limits, seed: int) -> None:
+        self._environment = environment
+        self._limits = limits
+        self._seed = seed
+        self._threads: ThreadPoolExecutor | None = None
+        self._owners: SimpleQueue[str] = SimpleQueue()
+        self._there: list[tuple[_Episode, _Answer]] = []
+        self._asked: dict[Future[_Answer], _Episode] = {}
+
+    @property
+    def open(self) -> int:
+        """The number of episodes that were asked about and not yet taken."""
+        return len(self._there) + len(self._asked)
+
+    def ask(self, episode: _Episode) -> None:
+        """Ask for the reply to an episode's last turn."""
+        assert episode.last is not None
+        if episode.last.end_reason == "length":
+            self._there.append((episode, _Answer()))
+        elif self._environment.is_quick:
+            self._there.append((episode, self._answer(episode)))
+        else:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(
+                    _NUM_OWNERS, thread_name_prefix="episodes"
+                )
+                for number in range(_NUM_OWNERS):
+                    self._owners.put(f"episodes {number}")
+            future = self._threads.submit(self._answer_in_thread, episode)
+            self._asked[future] = episode
+
+    def take(self) -> list[tuple[_Episode, _Answer]]:
+        """Return what is there; if nothing is, wait a while for it."""
+        answered, self._there = self._there, []
+        timeout = 0 if answered else _GATHER_SECONDS
+        done, _ = wait(self._asked, timeout=timeout, return_when=FIRST_COMPLETED)
+        tick()
+        # in the order of asking, not of ending
+        for future in [future for future in self._asked if future in done]:
+            answered.append((self._asked.pop(future), future.result()))
+        return answered
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+    def _answer_in_thread(self, episode: _Episode) -> _Answer:
+        owner = self._owners.get()
+        try:
+            left = self._limits.seconds - episode.seconds
+            with asking_for(owner), limited_to(left):
+                return self._answer(episode)
+        finally:
+            self._owners.put(owner)
+
+    def _answer(self, episode: _Episode) -> _Answer:
+        row, begin = episode.prompt.row, time.monotonic()
+        try:
+            seed = environment_seed(self._seed, row)
+            reply = self._environment.reply(row, seed, tuple(episode.said))
+        except EnvironmentFailed as error:
+            return _Answer(error=error, seconds=time.monotonic() - begin)
+        return _Answer(reply=reply, seconds=time.monotonic() - begin)
+
+
+def _turn_seed(episode: _Episode) -> int:
+    number = len(episode.said)
+    return derive(episode.seed, "turn", number) if number else episode.seed
+
+
+def _batches(episodes: Sequence[_Episode]) -> list[list[_Episode]]:
+    """Put those that begin with the same prompt together; others are alone."""
+    batches: list[list[_Episode]] = []
+    for episode in episodes:
+        is_first = not episode.said
+        if is_first and batches and batches[-1][0].prompt is episode.prompt:
+            batches[-1].append(episode)
+        else:
+            batches.append([episode])
+    return batches
