@@ -1,4 +1,4 @@
-"""How many reward functions and tested completions a sandbox runs in a second.
+"""How many reward functions, tools and tested completions a sandbox runs in a second.
 
 `python -m tests.bench.bench_sandbox`: one sandbox, one call after the other, at each
 level that this machine has. Seconds of processors count as well as seconds of the
@@ -21,6 +21,22 @@ from trainer.rewards.sandbox.slot import Slot
 FUNCTION = {
     "source": "def reward(completion, answer):\n    return answer in completion",
     "arguments": {"completion": "a word " * 200, "answer": "word"},
+}
+TOOL = {
+    "source": "def add(a: int, b: int) -> int:\n    return a + b",
+    "function": "add",
+    "arguments": {"a": 1, "b": 2},
+    "seed": 0,
+    "max_chars": 1_000,
+}
+CLASS = {
+    "source": "class Game:\n    def reset(self):\n        self.texts = []\n"
+    "    def step(self, text):\n        self.texts.append(text)\n        return text",
+    "class": "Game",
+    "row": {},
+    "seed": 0,
+    "said": [{"content": "a word"}] * 30,
+    "max_chars": 1_000,
 }
 CODE = [
     {"source": "def add(a, b):\n    return a + b"},
@@ -85,6 +101,8 @@ def main() -> None:
             continue
         for name, kind, questions in (
             ("a function", "function", [FUNCTION]),
+            ("a tool", "tool", [TOOL]),
+            ("a class, 30 turns", "environment", [CLASS]),
             ("code, 5 tests", "steps", CODE),
         ):
             found = measure(level, kind, questions, args.calls)

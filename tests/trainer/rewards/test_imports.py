@@ -38,7 +38,9 @@ def loaded_by(code: str) -> set[str]:
 def test_modules_shared_with_the_dashboard_import_no_torch_and_no_django():
     modules = "trainer.rewards.scoring, trainer.config, trainer.events"
 
-    loaded = loaded_by(f"import {modules}, trainer.rewards.command")
+    loaded = loaded_by(
+        f"import {modules}, trainer.rewards.command, trainer.rewards.environment_source"
+    )
 
     assert "pydantic" in loaded
     assert not HEAVY & loaded

@@ -45,7 +45,7 @@ _SIGNS = {
 }
 
 
-def _as_arithmetic(text: str) -> str:
+def as_arithmetic(text: str) -> str:
     if text.isascii() and "\\" not in text and "$" not in text:
         return text
     for written, sign in _SIGNS.items():
@@ -109,7 +109,7 @@ def score_countdown(sample: Sample, params: CountdownParams) -> float:
 
 def _passes_strict(expression: str, numbers: list[int], target: Fraction) -> bool:
     try:
-        computed = compute(_as_arithmetic(expression))
+        computed = compute(as_arithmetic(expression))
     except ArithmeticRefused:
         return False
     used = sorted(int(numeral) for numeral in computed.numerals)
@@ -234,7 +234,7 @@ def score_equations(sample: Sample, params: EquationsParams) -> float:
 
 
 def _equations(text: str) -> Iterator[_Equation]:
-    text = _as_arithmetic(text)
+    text = as_arithmetic(text)
     for match in compile_pattern(_CHAIN).finditer(text):
         before = text[match.start() - 1 : match.start()]
         if before.isalnum() or before in ("_", ")"):  # the end of a longer term

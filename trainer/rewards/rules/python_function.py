@@ -46,7 +46,7 @@ from trainer.rewards.sandbox.limits import (
     MAX_WALL_SECONDS,
     Limits,
 )
-from trainer.rewards.sandbox.slot import how_it_ended, parsed
+from trainer.rewards.sandbox.slot import CallFailed, result_of
 from trainer.rewards.terms import without_defaults
 
 LARGEST_SCORE = 1_000
@@ -141,7 +141,7 @@ def score_by_function(sample: Sample, params: PythonFunctionParams) -> float:
     if reply.keys() - {"metrics"} != {"value"}:
         raise _without_result()
     value = _checked(reply["value"], params)
-    measure(_metrics(reply.get("metrics")))
+    measure(valid_metrics(reply.get("metrics")))
     return value
 
 
@@ -161,7 +161,7 @@ def score_by_group_function(
         or len(values) != len(samples)
     ):
         raise _without_result()
-    measure(_metrics(reply.get("metrics")))
+    measure(valid_metrics(reply.get("metrics")))
     return [_outcome(value, params) for value in values]
 
 
@@ -180,21 +180,16 @@ def _reply(
     seconds = min(params.timeout_seconds * num_completions, MAX_CALL_SECONDS)
     limits = Limits(wall_seconds=seconds, memory_mb=params.memory_mb)
     try:
-        packages = _packages(params.source)
+        packages = imported_packages(params.source)
         answer = pool.ask("function", [question], limits, packages=packages)
     except pool.SandboxFailed as error:
         raise Unscorable(str(error)) from error
     tell(shown(answer.stdout, answer.stdout_bytes))
     tell(shown(answer.stderr, answer.stderr_bytes))
-    fault = how_it_ended(answer, limits)
-    if fault is not None:
-        raise Unscorable(f"The reward function {fault}, so there is no score.")
-    reply: Any = parsed(answer.replies[0]) if len(answer.replies) == 1 else None
-    if not isinstance(reply, dict):
-        raise _without_result()
-    if reply.keys() == {"error"}:
-        raise Unscorable(f"The reward function failed: {reply['error']!s:.500}.")
-    return reply
+    try:
+        return result_of(answer, limits)
+    except CallFailed as failure:
+        raise Unscorable(f"The reward function {failure}.") from failure
 
 
 def _without_result() -> Unscorable:
@@ -204,7 +199,7 @@ def _without_result() -> Unscorable:
 
 
 @lru_cache(maxsize=256)
-def _packages(source: str) -> tuple[str, ...]:
+def imported_packages(source: str) -> tuple[str, ...]:
     """Return those that a source imports, of the packages that its sandbox offers."""
     imported = recognise(source).imports
     if not imported:
@@ -384,7 +379,7 @@ def _as_float(value: int | float) -> float:
         return math.inf
 
 
-def _metrics(metrics: Any) -> dict[str, float]:
+def valid_metrics(metrics: Any) -> dict[str, float]:
     """Finite numbers by names that can stand in a metric's."""
     if not isinstance(metrics, dict):
         return {}

@@ -214,7 +214,7 @@ for name, source in json.loads(take()):
 module.main()
 """
 _INSIDE = (
-    "confinement", "messages", "scratch", "plans", "calls",
+    "confinement", "messages", "scratch", "plans", "calls", "environments",
     "call_process", "zygote",
 )  # fmt: skip
 

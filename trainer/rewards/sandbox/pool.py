@@ -30,7 +30,7 @@ from trainer.rewards.sandbox.slot import (
 MAX_SLOTS = 8
 MAX_CALLS = 1_000  # of one sandbox, before a new one takes its place
 # With less a call could not even begin; and nothing is ended for it.
-_LEAST_SECONDS = 0.05
+LEAST_SECONDS = 0.05
 # How long a sandbox may go on for its team while others wait for one.
 _TURN_SECONDS = 1.0
 
@@ -220,7 +220,7 @@ def sandbox_level() -> Level:
 
 def _require_time() -> float:
     seconds = seconds_left()
-    if seconds < _LEAST_SECONDS:
+    if seconds < LEAST_SECONDS:
         raise SandboxFailed(
             "No time was left to run reward code. Score fewer completions at once."
         )

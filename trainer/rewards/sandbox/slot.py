@@ -285,6 +285,34 @@ def how_it_ended(answer: Answer, limits: Limits) -> str | None:
     return f"exited with code {answer.code}" if answer.code else None
 
 
+class CallFailed(Exception):
+    """A call gave no result, by the fault of its code; the text is a predicate."""
+
+    def __init__(self, text: str, *, is_timeout: bool = False) -> None:
+        # The code may have written it: as UTF-8 has it, and a database.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        super().__init__(text.replace("\x00", "\ufffd"))
+        self.is_timeout = is_timeout
+
+
+def result_of(answer: Answer, limits: Limits) -> dict[str, Any]:
+    """Return the JSON object that a call replied.
+
+    Raises:
+        CallFailed: it was ended, raised, or ended itself without a result.
+    """
+    fault = how_it_ended(answer, limits)
+    if fault is not None:
+        is_timeout = answer.end == "time" or answer.code == -signal.SIGXCPU
+        raise CallFailed(fault, is_timeout=is_timeout)
+    reply: Any = parsed(answer.replies[0]) if len(answer.replies) == 1 else None
+    if not isinstance(reply, dict):
+        raise CallFailed("ended its process without a result")
+    if reply.keys() == {"error"}:
+        raise CallFailed(f"failed: {reply['error']!s:.500}")
+    return reply
+
+
 def _name(number: int) -> str:
     try:
         return signal.Signals(number).name

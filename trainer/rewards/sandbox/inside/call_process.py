@@ -7,10 +7,16 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.rewards.sandbox.inside.calls import CALLS
+from trainer.rewards.sandbox.inside.calls import (
+    perform_attempts,
+    perform_function,
+    perform_program,
+    perform_steps,
+)
 from trainer.rewards.sandbox.inside.confinement import (
     QUESTIONS,
     REPLIES,
@@ -18,7 +24,24 @@ from trainer.rewards.sandbox.inside.confinement import (
     confine,
     fork,
 )
+from trainer.rewards.sandbox.inside.environments import (
+    perform_contents,
+    perform_environment,
+    perform_tool,
+)
 from trainer.rewards.sandbox.inside.messages import HEAD, HungUp, frame, length_of, send
+from trainer.rewards.sandbox.inside.plans import perform_plan
+
+CALLS: dict[str, Callable[[], None]] = {
+    "attempts": perform_attempts,
+    "contents": perform_contents,
+    "environment": perform_environment,
+    "function": perform_function,
+    "plan": perform_plan,
+    "program": perform_program,
+    "steps": perform_steps,
+    "tool": perform_tool,
+}
 
 READY = b"ready"
 NOTHING = 5  # a descriptor that the zygote holds open, for standard input

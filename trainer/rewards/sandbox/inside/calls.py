@@ -33,7 +33,6 @@ from trainer.rewards.sandbox.inside.messages import (
     reply,
     run,
 )
-from trainer.rewards.sandbox.inside.plans import perform_plan
 
 
 def perform_attempts() -> None:
@@ -94,20 +93,23 @@ def perform_function() -> None:
     A function of TRL's form gives {"values": [number, null or {"error": one line}]};
     beside either, {"metrics": {name: number}} where it gave some.
     """
+    respond(lambda question: _GIVEN[question.get("gives", "number")](question))
+
+
+def respond(perform: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Reply with what a question gives, or {"error": one line}."""
     open_outputs(at_once=True)
     scratch.offer()
     question = next_question()
-    gives = question.get("gives", "number")
     try:
-        outcome = _GIVEN[gives](question)
+        reply(perform(question))
     except MemoryError:
-        outcome = {"error": "MemoryError: it exceeded its memory limit"}
-    except _Refused as refusal:
-        outcome = {"error": str(refusal)}
+        reply({"error": "MemoryError: it exceeded its memory limit"})
+    except Refused as refusal:
+        reply({"error": str(refusal)})
     except BaseException as error:  # noqa: BLE001 - SystemExit too: it is reported
         print_traceback(error)
-        outcome = {"error": describe(error, FUNCTION_SOURCE)}
-    reply(outcome)
+        reply({"error": describe(error, FUNCTION_SOURCE)})
 
 
 def _plain_parameters(function: object) -> tuple[str, ...] | None:
@@ -122,7 +124,7 @@ def _plain_parameters(function: object) -> tuple[str, ...] | None:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The function is none, or gave what is no score; the text is a predicate."""
 
 
@@ -133,7 +135,7 @@ def _number_or_dict(question: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {"value": number(value)}
     if "score" not in value:
-        raise _Refused("it returned a dict without a score")
+        raise Refused("it returned a dict without a score")
     others = {str(key): item for key, item in value.items() if key != "score"}
     metrics = {
         key: float(metric) for key, metric in others.items() if _is_number(metric)
@@ -158,12 +160,12 @@ def _numbers(question: dict[str, Any]) -> dict[str, Any]:
     value: Any = judge(question["source"], arguments, question["function"])
     count = question["num_completions"]
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__iter__"):
-        raise _Refused(
+        raise Refused(
             f"it returned a {type(value).__name__}, not a list of {count} numbers"
         )
     values = list(value)
     if len(values) != count:
-        raise _Refused(f"it returned {len(values)} numbers for {count} completions")
+        raise Refused(f"it returned {len(values)} numbers for {count} completions")
     means = {name: sum(numbers) / len(numbers) for name, numbers in metrics.items()}
     return {"values": [_number_or_error(value) for value in values], "metrics": means}
 
@@ -171,7 +173,7 @@ def _numbers(question: dict[str, Any]) -> dict[str, Any]:
 def _number_or_error(value: object) -> float | dict[str, str] | None:
     try:
         return number(value)
-    except _Refused as refusal:
+    except Refused as refusal:
         return {"error": str(refusal)}
 
 
@@ -185,16 +187,20 @@ _GIVEN: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 def judge(
     source: str, arguments: dict[str, Any], function: str = FUNCTION_NAME
 ) -> object:
+    called = load(source).get(function)
+    if not callable(called):
+        raise Refused(f"it defines no function named {function}")
+    return awaited(called(**wanted(called, arguments)))
+
+
+def load(source: str) -> dict[str, Any]:
+    """Run a user's source, and return its names."""
     names = module_names("reward_function")
     try:
         run(source, FUNCTION_SOURCE, names)
     except ModuleNotFoundError:
         _run_past_imports(source, names)
-    called = names.get(function)
-    if not callable(called):
-        raise _Refused(f"it defines no function named {function}")
-    value = called(**_wanted(called, arguments))
-    return _awaited(value) if hasattr(value, "__await__") else value
+    return names
 
 
 class _Absent:
@@ -242,26 +248,28 @@ def _run_past_imports(source: str, names: dict[str, Any]) -> None:
                 names[name] = _Absent(str(error))
 
 
-def _awaited(value: Any) -> object:
-    """Return what a coroutine gives.
+def awaited(value: Any) -> Any:
+    """Return what a coroutine gives; another value as it is.
 
     One whose source has not imported asyncio waits for nothing, and asyncio takes
     longer to import than most functions to run.
     """
+    if not hasattr(value, "__await__"):
+        return value
     if "asyncio" in sys.modules:
         return sys.modules["asyncio"].run(_await(value))
     try:
         value.__await__().send(None)
     except StopIteration as end:
         return end.value
-    raise _Refused("it awaits something without asyncio")
+    raise Refused("it awaits something without asyncio")
 
 
 async def _await(value: Any) -> object:
     return await value
 
 
-def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+def wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return those of the arguments that it has parameters for."""
     named = _plain_parameters(function)
     if named is not None and all(name in arguments for name in named):
@@ -277,7 +285,7 @@ def _wanted(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         and parameter.kind is not parameter.VAR_POSITIONAL
     ]
     if unknown:
-        raise _Refused(
+        raise Refused(
             f"its parameter {unknown[0]} is unknown; use {', '.join(arguments)}"
         )
     return {
@@ -291,10 +299,10 @@ def number(value: object) -> float | None:
     if value is None:
         return None
     if not _is_number(value):
-        raise _Refused(f"it returned a {type(value).__name__}, not a number")
+        raise Refused(f"it returned a {type(value).__name__}, not a number")
     score = float(value)  # type: ignore[arg-type]  # it is one
     if not math.isfinite(score):
-        raise _Refused(f"it returned {score}, which is not a valid score")
+        raise Refused(f"it returned {score}, which is not a valid score")
     return score
 
 
@@ -358,12 +366,3 @@ def attempt(
         return {"value": encode(value)}
     except BaseException as error:  # noqa: BLE001 - SystemExit too: a step failed
         return {"error": describe(error, name)}
-
-
-CALLS: dict[str, Callable[[], None]] = {
-    "attempts": perform_attempts,
-    "function": perform_function,
-    "plan": perform_plan,
-    "program": perform_program,
-    "steps": perform_steps,
-}

@@ -164,7 +164,16 @@ def questions() -> Iterator[Any]:
 
 
 def reply(message: Any) -> None:
-    send(REPLIES, json.dumps(message).encode())
+    send(REPLIES, json.dumps(message, default=plain).encode())
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON has for numpy's values and for other numbers."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(type(value), "__float__"):
+        return float(value)
+    raise TypeError(f"a {type(value).__name__} is neither text nor JSON")
 
 
 def open_outputs(*, at_once: bool) -> None:
