@@ -1,0 +1,469 @@
+"""Tools that a policy calls between its turns, and environments that users write.
+
+Users' code, and a policy's, runs in a sandbox that keeps nothing between calls.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
+from transformers.utils.chat_template_utils import get_json_schema
+
+from trainer.data import Row
+from trainer.rewards.environment_source import (
+    BUILT_IN_TOOLS,
+    Signature,
+    ask,
+    contents_of,
+    packages_of,
+)
+from trainer.rewards.judge import seconds_left
+from trainer.rewards.numbers import ArithmeticRefused, compute
+from trainer.rewards.rule import Message, answers_of, quote, replace_surrogates, shown
+from trainer.rewards.rules.equations import as_arithmetic
+from trainer.rewards.rules.python_function import valid_metrics
+from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS, Limits
+from trainer.rewards.sandbox.slot import CallFailed, how_it_ended
+from trainer.rollout.environments import EnvironmentFailed, Reply, Said
+from trainer.seeding import derive
+from trainer.tokenizers import first_line
+from trainer.types import ToolCall
+
+MAX_RESULT_CHARS = 8_000
+_MAX_NAME_CHARS = 80  # of a tool that a policy made up
+# 2,000 of them can be fractions that take a second to add.
+_MAX_EXPRESSION_CHARS = 500
+_NO_OUTPUT = "The program printed nothing."
+# Parameters without a type that the episode gives, not the policy.
+_FILLED_IN = frozenset({"row", "seed"})
+
+
+def calculate(expression: str) -> str:
+    """Return the exact value: a whole number, or a fraction.
+
+    >>> calculate("(1 + 2) / 4")
+    '3/4'
+
+    Raises:
+        CallFailed: it has none.
+    """
+    if len(expression) > _MAX_EXPRESSION_CHARS:
+        raise CallFailed(f"takes at most {_MAX_EXPRESSION_CHARS} characters")
+    try:
+        return str(compute(as_arithmetic(expression), as_python=True).value)
+    except (ArithmeticRefused, ValueError) as error:
+        # A ValueError: it has more digits than Python writes.
+        why = error if isinstance(error, ArithmeticRefused) else "it is too long"
+        raise CallFailed(f"cannot compute {quote(expression)}: {why}") from error
+
+
+class ToolEnvironment:
+    """Runs the calls of a turn, one after another; a turn without calls is the last.
+
+    A call that cannot be run has an error, which the policy reads.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[str],
+        *,
+        source: str = "",
+        packages: Collection[str] = (),
+        call_seconds: float = 10.0,
+    ) -> None:
+        """
+        Args:
+            tools: names of functions of the source, and of built-in tools.
+            packages: what programs may import; a source also has what it imports.
+
+        Raises:
+            ValueError: a tool is not there, or cannot be described to a policy.
+            EnvironmentFailed: the machine has no sandbox for them.
+        """
+        self.is_quick = not source and set(tools) <= {"calculator"}
+        self._source = source
+        self._seconds = min(call_seconds, MAX_CALL_SECONDS)
+        self._packages: tuple[str, ...] = ()
+        self._functions: dict[str, Signature] = {}
+        if not self.is_quick:
+            with _in_sandbox():
+                self._packages = packages_of(source, packages)
+                if source:
+                    self._functions = contents_of(source, self._packages).functions
+        self.tools = definitions(tools, BUILT_IN_TOOLS | self._functions)
+        self._names = tuple(tools)
+
+    def open(self, row: Row, seed: int) -> Sequence[Message]:
+        return ()
+
+    def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
+        filled_in = {"row": _fields(row), "seed": seed}
+        calls = [
+            self._answered(call, filled_in, derive(seed, "call", len(said), number))
+            for number, call in enumerate(said[-1].calls)
+        ]
+        return _reply_of(calls)
+
+    def _answered(
+        self, call: ToolCall, filled_in: Mapping[str, Any], seed: int
+    ) -> ToolCall:
+        begin = time.monotonic()
+        result, error = "", _fault(call, self._names)
+        if not error:
+            try:
+                with _in_sandbox():
+                    result = self._run(call.name, call.arguments, filled_in, seed)
+            except CallFailed as failure:
+                error = f"{call.name} {failure}"
+        seconds = time.monotonic() - begin
+        return replace(call, result=result, error=error, seconds=seconds)
+
+    def _run(
+        self, name: str, arguments: Any, filled_in: Mapping[str, Any], seed: int
+    ) -> str:
+        """Args: seed: of the random numbers of this call alone."""
+        if name in self._functions:
+            for parameter in _filled_in(self._functions[name]):
+                arguments = arguments | {parameter: filled_in[parameter]}
+            question = {
+                "source": self._source,
+                "function": name,
+                "arguments": arguments,
+                "seed": seed,
+                "max_chars": MAX_RESULT_CHARS,
+            }
+            return ask(
+                "tool", question, _Result, self._packages, seconds=self._seconds
+            ).shown
+        (parameter,) = BUILT_IN_TOOLS[name].parameters
+        text = arguments.get(parameter)
+        if not isinstance(text, str) or len(arguments) > 1:
+            raise CallFailed(f"takes {parameter}, a text; got {quote(arguments)}")
+        return calculate(text) if name == "calculator" else self._run_program(text)
+
+    def _run_program(self, code: str) -> str:
+        limits = Limits(wall_seconds=self._seconds)
+        question = {"source": code, "stdin": ""}
+        answer = pool.ask("program", [question], limits, packages=self._packages)
+        text = shown(answer.stdout, len(answer.stdout))
+        # Of what was not kept, a byte is counted as a character.
+        num_chars = len(text) + answer.stdout_bytes - len(answer.stdout)
+        printed = _Result(text=text, num_chars=num_chars).shown
+        fault = how_it_ended(answer, limits)
+        if fault is None:
+            return printed or _NO_OUTPUT
+        error = shown(answer.stderr, len(answer.stderr)).strip()
+        if error and answer.code == 1:
+            lines = re.findall(r'"<completion>", line (\d+)', error)
+            where = f" (line {lines[-1]})" if lines else ""
+            fault = f"failed: {error.splitlines()[-1]:.300}{where}"
+        raise CallFailed(f"{fault}\nIt printed:\n{printed}" if printed else fault)
+
+
+class PythonEnvironment:
+    """A user's own: a function reply(row, seed, said), or a class with state.
+
+    A class has `reset`, and `step` or, as TRL's environments, methods that are tools.
+    Each reply makes an object of it, which plays the earlier turns again.
+    """
+
+    is_quick = False
+
+    def __init__(
+        self, source: str, *, packages: Collection[str] = (), call_seconds: float = 10.0
+    ) -> None:
+        """
+        Raises:
+            ValueError: the source is no environment, or a tool of it is none.
+            EnvironmentFailed: the machine has no sandbox for it.
+        """
+        self._source = source
+        self._seconds = call_seconds
+        with _in_sandbox():
+            self._packages = packages_of(source, packages)
+            contents = contents_of(source, self._packages)
+        if len(contents.environments) != 1:
+            raise ValueError(
+                "The source must define a function reply(row, seed, said), or one "
+                "class with reset and either step or tools; it has "
+                f"{', '.join(contents.environments) or 'neither'}."
+            )
+        ((self._class, self._code),) = contents.environments.items()
+        self.tools = definitions(self._code.tools, self._code.tools)
+
+    def open(self, row: Row, seed: int) -> Sequence[Message]:
+        if not self._code.has_open:
+            return ()
+        return self._ask(row, seed, []).value.all_messages
+
+    def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
+        played = self._ask(row, seed, said)
+        answer, results = played.value, played.calls
+        if self.tools and len(results) == len(said[-1].calls):
+            calls = [
+                replace(call, result=result.shown, error=result.error)
+                for call, result in zip(said[-1].calls, results, strict=True)
+            ]
+            return replace(_reply_of(calls), episode_reward=answer.episode_reward)
+        if not answer.done and not answer.all_messages:
+            raise EnvironmentFailed(
+                "The environment neither said anything nor ended the episode. Return "
+                "a text, or a dict with text or done."
+            )
+        return Reply(
+            messages=answer.all_messages,
+            is_done=answer.done,
+            reward=answer.reward,
+            episode_reward=answer.episode_reward,
+            metrics=valid_metrics(answer.metrics),
+        )
+
+    def check(self, row: Row) -> None:
+        """Ask the same of two sandboxes.
+
+        Raises:
+            ValueError: their answers differ.
+            EnvironmentFailed: one has none.
+        """
+        text = next(iter(answers_of(row.answer)), "1")
+        calls = tuple(ToolCall(name=name, arguments={}) for name in self._code.tools)
+        said = (Said(text=text, content=text, calls=calls),)
+        answers = []
+        for owner in ("first check", "second check"):
+            with pool.asking_for(owner):
+                answers.append((self.open(row, 0), self.reply(row, 0, said)))
+        if answers[0] != answers[1]:
+            raise ValueError(
+                "The environment's answers differ for the same row and seed. Draw "
+                "random numbers from the seed, and do not use the time."
+            )
+
+    def _ask(self, row: Row, seed: int, said: Sequence[Said]) -> _Played:
+        turns = [
+            {
+                "text": turn.text,
+                "content": turn.content,
+                "calls": [
+                    {
+                        "name": call.name,
+                        "arguments": call.arguments,
+                        "error": _fault(call, self._code.tools),
+                    }
+                    for call in turn.calls
+                ],
+            }
+            for turn in said
+        ]
+        question = {
+            "source": self._source,
+            "class": self._class,
+            "row": _fields(row),
+            "seed": seed,
+            "said": turns,
+            "max_chars": MAX_RESULT_CHARS,
+        }
+        # A class plays all turns again.
+        seconds = self._seconds * (max(len(said), 1) if self._class else 1)
+        try:
+            with _in_sandbox():
+                return ask(
+                    "environment", question, _Played, self._packages, seconds=seconds
+                )
+        except CallFailed as failure:
+            raise EnvironmentFailed(
+                f"The environment {failure}.", is_timeout=failure.is_timeout
+            ) from failure
+
+
+# What is read of a sandbox's replies
+
+
+def _storable(text: str) -> str:
+    """Replace what UTF-8 has not, and no database stores."""
+    return replace_surrogates(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+_Text = Annotated[str, AfterValidator(_storable)]
+
+
+class _Result(BaseModel):
+    """A call's result: the beginning of its text, or an error."""
+
+    text: _Text = ""
+    num_chars: int = 0
+    error: _Text = ""
+
+    @property
+    def shown(self) -> str:
+        """The text, and how much of it is missing."""
+        text = self.text[:MAX_RESULT_CHARS]
+        if self.num_chars > len(text):
+            text += f"\n… {len(text):,} of {self.num_chars:,} characters"
+        return text
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    role: Literal["user", "tool"]
+    content: _Text
+    name: _Text = ""
+
+
+class Answer(BaseModel):
+    """The answer of a user's environment."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    text: _Text | None = None  # a message of the user
+    messages: list[_Message] = []
+    done: bool = False
+    reward: float | None = None
+    episode_reward: float | None = None
+    metrics: dict[str, Any] = {}
+
+    @property
+    def all_messages(self) -> tuple[Message, ...]:
+        messages = [
+            message.model_dump(exclude_defaults=True) for message in self.messages
+        ]
+        if self.text:
+            messages.append({"role": "user", "content": self.text})
+        return tuple(messages)
+
+
+class _Played(BaseModel):
+    value: Answer
+    calls: list[_Result] = []
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _in_full(cls, value: Any) -> Any:
+        """Read a text or a list of messages as an answer, and None as an empty one."""
+        if isinstance(value, str):
+            return {"text": value}
+        if isinstance(value, list):
+            return {"messages": value}
+        return {} if value is None else value
+
+
+# Calls
+
+
+def definitions(
+    names: Collection[str], signatures: Mapping[str, Signature]
+) -> list[dict[str, Any]]:
+    """Return the tools of these names as chat templates take them.
+
+    Raises:
+        ValueError: one is not there, or has no JSON schema.
+    """
+    tools = []
+    for name in names:
+        if name not in signatures:
+            there = ", ".join(signatures)
+            raise ValueError(f'There is no tool "{name}". There are {there}.')
+        try:
+            tools.append(_definition(name, signatures[name]))
+        except Exception as error:
+            # Without the advice of transformers, which is for its own callers.
+            why = signatures[name].error or first_line(error).partition(", likely")[0]
+            raise ValueError(f"{name} cannot be a tool: {why}") from error
+    return tools
+
+
+def _definition(name: str, signature: Signature) -> dict[str, Any]:
+    """Return what `get_json_schema` makes of a function that has this signature."""
+    if signature.error or signature.unnamed:
+        names = ", ".join(signature.unnamed)
+        raise ValueError(f"{names} cannot be given by name")
+    hints = {key: _type_of(*hint) for key, hint in signature.hints.items()}
+    parameters = [
+        inspect.Parameter(
+            parameter,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if is_required else None,
+            annotation=hints.get(parameter, inspect.Parameter.empty),
+        )
+        for parameter, is_required in signature.parameters.items()
+        if parameter not in _filled_in(signature)
+    ]
+
+    def stand_in() -> None: ...
+
+    stand_in.__name__ = name
+    stand_in.__doc__ = signature.doc
+    stand_in.__annotations__ = hints
+    vars(stand_in)["__signature__"] = inspect.Signature(parameters)
+    return get_json_schema(stand_in)
+
+
+_TYPES: dict[str, Any] = {
+    "Any": Any, "NoneType": type(None), "bool": bool, "dict": dict, "float": float,
+    "int": int, "list": list, "str": str, "tuple": tuple,
+}  # fmt: skip
+
+
+def _type_of(name: str, parts: list[Any]) -> Any:
+    if name == "Literal":
+        return Literal[tuple(parts)]
+    arguments = tuple(_type_of(*part) for part in parts)
+    if name == "Union":
+        return Union[arguments]  # noqa: UP007 - of a tuple
+    # Of a type that JSON has not, its name is in the error.
+    type_: Any = _TYPES.get(name) or type(name, (), {"__module__": "builtins"})
+    return type_[arguments] if arguments else type_
+
+
+def _filled_in(signature: Signature) -> Set[str]:
+    return _FILLED_IN & signature.parameters.keys() - signature.hints.keys()
+
+
+def _fault(call: ToolCall, names: Collection[str]) -> str:
+    """Return why a call cannot be run; empty: it can."""
+    if call.error:
+        return call.error
+    if call.name not in names:
+        name = call.name[:_MAX_NAME_CHARS]
+        return f'There is no tool "{name}". There are {", ".join(names)}'
+    if isinstance(call.arguments, str):
+        return f"The arguments are not a JSON object: {quote(call.arguments)}"
+    return ""
+
+
+def _reply_of(calls: Sequence[ToolCall]) -> Reply:
+    """Return a message for each call; without calls the episode is done."""
+    messages = tuple(
+        {
+            "role": "tool",
+            "name": call.name[:_MAX_NAME_CHARS],
+            "content": f"Error: {call.error}" if call.error else call.result,
+        }
+        for call in calls
+    )
+    return Reply(messages=messages, is_done=not calls, calls=tuple(calls))
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    """Return a row as its line in the dataset has it."""
+    return {**row.columns, "prompt": row.prompt, "answer": row.answer}
+
+
+@contextmanager
+def _in_sandbox() -> Iterator[None]:
+    try:
+        yield
+    except pool.SandboxFailed as error:
+        is_timeout = seconds_left() < pool.LEAST_SECONDS
+        text = (
+            "Its time was up before a sandbox answered." if is_timeout else str(error)
+        )
+        raise EnvironmentFailed(text, is_timeout=is_timeout) from error
