@@ -26,7 +26,8 @@ _QWEN = {
     "tie_word_embeddings": True,
 }
 # As in the config.json of Qwen/Qwen2.5-0.5B and Qwen/Qwen2.5-1.5B (arXiv:2412.15115,
-# table 1); tiny is for trying a command out.
+# table 1); tiny is for trying a command out. SmolLM2-135M (arXiv:2502.02737) has the
+# same layers but for biases of queries, keys and values.
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": _QWEN
     | {
@@ -36,6 +37,17 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "max_position_embeddings": 2_048,
+    },
+    "SmolLM2-135M": _QWEN
+    | {
+        "vocab_size": 49_152,
+        "hidden_size": 576,
+        "intermediate_size": 1_536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 8_192,
+        "rms_norm_eps": 1e-5,
     },
     "0.5B": _QWEN
     | {

@@ -22,7 +22,14 @@ from trainer.host import tick
 from trainer.model.budget import memory_of
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
-from trainer.rollout.cache import bytes_per_token, join_caches, make_cache
+from trainer.rollout.cache import (
+    States,
+    bytes_per_token,
+    is_growing,
+    join_caches,
+    load_states,
+    make_cache,
+)
 from trainer.rollout.decoder import (
     Decoding,
     DecodingMethod,
@@ -51,6 +58,7 @@ from trainer.rollout.engine import (
     refuse_gap,
 )
 from trainer.rollout.llama import LEAVING_SHARE
+from trainer.rollout.prefixes import PrefixStore, cpu_bytes, cut_prefill
 from trainer.seeding import uniforms
 from trainer.sizes.memory import SAMPLING_SHARE, fitting_rows
 from trainer.tokenizers import decode_text, first_line
@@ -99,18 +107,23 @@ class TransformersEngine:
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
         self.check = CheckSchedule()
+        # Keys and values of what was sampled; None: requests never continue that.
+        self.prefixes: PrefixStore | None = None
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         return self._policy.tokenizer
 
     def sync_weights(self) -> None:
-        """Copy nothing: the engine samples from the policy itself."""
+        """Drop the prefixes. The engine samples from the policy itself."""
+        self.rest()
         if is_gpu(self._policy.device):  # where a graph may hold older weights
             self.check.after_sync()
 
     def rest(self) -> None:
-        """Do nothing: it holds only what a batch needs, while it samples."""
+        """Drop the prefixes: it holds nothing else while it does not sample."""
+        if self.prefixes is not None:
+            self.prefixes.clear()
 
     def sample(
         self,
@@ -130,12 +143,19 @@ class TransformersEngine:
         self._rows_at_once = self._fitting_rows(requests, params)
         if self.check.begin(requests):
             self._check(requests, params)
+            self.rest()  # states that a way it left has computed
         self._sample_all(requests, params, collected)
 
     def _fitting_rows(self, requests: Sequence[Request], params: SamplingParams) -> int:
-        """Count the completions that a GPU's free memory holds at full length."""
-        memory = memory_of(self._policy.device)
+        """Count the completions that a GPU's free memory holds at full length.
+
+        Prefixes get what these leave. Beside an update, which has a GPU's memory to
+        itself, they get none.
+        """
+        memory, prefixes = memory_of(self._policy.device), self.prefixes
         if memory is None or not self.has_memory_alone:
+            if prefixes is not None:
+                prefixes.resize(cpu_bytes() if memory is None else 0)
             return self._max_batch_rows
         longest = max((len(request.token_ids) for request in requests), default=0)
         model = self._policy.model
@@ -150,7 +170,12 @@ class TransformersEngine:
             self._max_batch_rows, sum(len(request.seeds) for request in requests)
         )
         free = memory.free_bytes(enough=wanted * row / SAMPLING_SHARE)
-        return min(self._max_batch_rows, fitting_rows(free=free, row_bytes=row))
+        if prefixes is None:
+            return min(self._max_batch_rows, fitting_rows(free=free, row_bytes=row))
+        free += prefixes.num_bytes
+        rows = min(wanted, fitting_rows(free=free, row_bytes=row))
+        prefixes.resize(SAMPLING_SHARE * free - rows * row)
+        return rows
 
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
         """Leave ways to decode whose log-probs are not those of the policy's pass.
@@ -236,6 +261,14 @@ class TransformersEngine:
         """Choose it, for all that is sampled from now on; None where there is none."""
         # a recording that is broken off says so, and only then why
         cause = error.__context__ or error
+        if is_out_of_memory(cause) and self.prefixes:
+            self.prefixes = None
+            return Slowed(
+                code="engine_fallback",
+                reason=first_line(cause),
+                failed="Keeping the keys and values of earlier turns",
+                way="a prefill of the whole conversation in each turn",
+            )
         if is_out_of_memory(cause) and num_rows > 1:
             self._max_batch_rows = num_rows // 2
             reason = first_line(cause)
@@ -256,6 +289,7 @@ class TransformersEngine:
         """Sample, and hand out what there is to report on the way, to be called."""
         policy, device = self._policy, self._policy.device
         cache, hidden, padding = self._prefill(rows.requests)
+        store = self.prefixes if is_growing(cache) else None
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
         owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes).to(device)
         hidden = hidden[owner]
@@ -275,6 +309,9 @@ class TransformersEngine:
             way=self._ways[0],
         )
 
+        prompts = [
+            request.token_ids for request in rows.requests for _ in request.seeds
+        ]
         written = _Written(len(owner), max_new_tokens, device)
         live = torch.arange(len(owner), device=device)  # rows still in the batch
         ended = torch.zeros(len(owner), dtype=torch.bool, device=device)
@@ -287,6 +324,34 @@ class TransformersEngine:
         stop = _StopTexts(params.stop, policy.tokenizer)
         limits = torch.tensor(own_limits, device=device)
         by_text = torch.zeros_like(ended)  # rows that a stop text has ended
+
+        def settle(which: torch.Tensor, num_steps: int) -> Callable[[], None]:
+            """Return what takes in rows of the batch, after so many steps."""
+            written.settle(live)
+            completions = self._ended(
+                live[which],
+                written,
+                rows,
+                params.stop,
+                limits=limits,
+                by_text=by_text,
+            )
+            if store is not None and store.max_bytes:
+                for row, number, (_, completion) in zip(
+                    which.nonzero().flatten().tolist(),
+                    live[which].tolist(),
+                    completions,
+                    strict=True,
+                ):
+                    prompt = prompts[number]
+                    # its last token has no keys where no step followed it
+                    kept = prompt + completion.token_ids[:num_steps]
+                    first = padding.shape[1] - len(prompt)
+                    span = slice(first, first + len(kept))
+                    if kept not in store:
+                        store.put(kept, decoder.states_of(row, span))
+            return partial(collected.add_all, completions)
+
         check_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(max_new_tokens):
             tick()
@@ -324,16 +389,7 @@ class TransformersEngine:
                 num_left = max_new_tokens - place - 1
                 leave = decoder.should_drop_ended(num_ended, len(live), num_left)
                 if leave or num_ended - num_reported >= LEAVING_SHARE * len(live):
-                    written.settle(live)
-                    completions = self._ended(
-                        live[ended & ~reported],
-                        written,
-                        rows,
-                        params.stop,
-                        limits=limits,
-                        by_text=by_text,
-                    )
-                    yield partial(collected.add_all, completions)
+                    yield settle(ended & ~reported, place)
                     reported, num_reported = ended, num_ended
                 if leave:
                     stay = (~ended).nonzero().squeeze(1)
@@ -346,16 +402,7 @@ class TransformersEngine:
                     reported, num_reported = ended, 0
             hidden = decoder.step(chosen, positions)
             positions = positions + 1
-        written.settle(live)
-        completions = self._ended(
-            live[~reported],
-            written,
-            rows,
-            params.stop,
-            limits=limits,
-            by_text=by_text,
-        )
-        yield partial(collected.add_all, completions)
+        yield settle(~reported, place)
 
     def _seen(
         self, requests: Sequence[Request], params: SamplingParams
@@ -377,14 +424,13 @@ class TransformersEngine:
     def _prefill(
         self, requests: Sequence[Request]
     ) -> tuple[DynamicCache, torch.Tensor, torch.Tensor]:
-        """Put each prompt through the model once.
+        """Put each prompt through the model once, but for what is kept of it.
 
         Returns:
             The cache; the last hidden states [P, H]; the left-padded mask [P, L].
         """
         prompts = [request.token_ids for request in requests]
         width = max(len(prompt) for prompt in prompts)
-        size = max(1, _PREFILL_TOKENS // width)
         device = self._policy.device
         ids = torch.tensor(
             [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
@@ -392,16 +438,40 @@ class TransformersEngine:
         mask = torch.tensor(
             [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         ).to(device)
+        kept: list[States] = [[] for _ in prompts]
+        if self.prefixes is not None:
+            kept = self.prefixes.take(prompts)
+        num_new = [
+            len(prompt) - states[0][0].shape[1] if states else width
+            for prompt, states in zip(prompts, kept, strict=True)
+        ]
+        places = cut_prefill(num_new, max_tokens=_PREFILL_TOKENS)
         parts = [
-            self._prefill_part(ids[first : first + size], mask[first : first + size])
-            for first in range(0, len(prompts), size)
+            self._prefill_part(
+                ids[part],
+                mask[part],
+                [kept[place] for place in part],
+                num_new[part[-1]],
+            )
+            for part in places
         ]
         hidden = torch.cat([part for _, part in parts])
-        return join_caches([cache for cache, _ in parts]), hidden, mask
+        cache = join_caches([cache for cache, _ in parts])
+        order = torch.tensor([place for part in places for place in part])
+        if (order.diff() != 1).any():
+            back = order.argsort().to(device)
+            cache.batch_select_indices(back)
+            hidden = hidden[back]
+        return cache, hidden, mask
 
     def _prefill_part(
-        self, ids: torch.Tensor, mask: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        kept: Sequence[States],
+        num_new: int,
     ) -> tuple[DynamicCache, torch.Tensor]:
+        """Compute the last `num_new` tokens of each prompt; those before are kept."""
         cache, body = make_cache(self._policy.model.config), self._policy.body
         if "past_key_values" not in inspect.signature(body.forward).parameters:
             raise ValueError(
@@ -409,10 +479,13 @@ class TransformersEngine:
                 "neither Cohort nor vLLM samples from it. Choose another model, or set "
                 'rollout.source to "dataset".'
             )
+        first = ids.shape[1] - num_new
+        if first > 0:
+            load_states(cache, kept, mask[:, :first].sum(dim=1).tolist(), width=first)
         hidden = body(
-            input_ids=ids,
+            input_ids=ids[:, first:],
             attention_mask=mask,
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:],
             past_key_values=cache,
             use_cache=True,
         )[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from transformers.cache_utils import (
 
 # Room for new tokens added at a time.
 _BLOCK = 64
+# Keys and values of one sequence, [heads, tokens, d], layer by layer.
+States = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:
@@ -132,6 +135,33 @@ def is_growing(cache: DynamicCache) -> bool:
     all.
     """
     return all(isinstance(layer, GrowingLayer) for layer in cache.layers)
+
+
+def load_states(
+    cache: DynamicCache,
+    sequences: Sequence[States],
+    counts: Sequence[int],
+    *,
+    width: int,
+) -> None:
+    """Fill an empty cache of growing layers with the first tokens of some sequences.
+
+    Args:
+        cache: to fill.
+        sequences: a row each.
+        counts: tokens of each row; before them it is padded with zeros.
+        width: tokens of the cache.
+    """
+    layers: list[Any] = cache.layers
+    for index, layer in enumerate(layers):
+        keys, values = (
+            states.new_zeros(len(counts), states.shape[0], width, states.shape[2])
+            for states in sequences[0][index]
+        )
+        for row, (states, count) in enumerate(zip(sequences, counts, strict=True)):
+            keys[row, :, width - count :] = states[index][0][:, :count]
+            values[row, :, width - count :] = states[index][1][:, :count]
+        layer.update(keys, values)
 
 
 def join_caches(caches: list[DynamicCache]) -> DynamicCache:

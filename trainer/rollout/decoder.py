@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch.nn import functional
@@ -23,7 +23,7 @@ from transformers.cache_utils import DynamicCache
 
 from trainer.model.loading import has_four_bits, is_built_like_llama
 from trainer.model.policy import Policy
-from trainer.rollout.cache import is_growing
+from trainer.rollout.cache import States, is_growing
 from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder, bias_of
 
 
@@ -199,6 +199,9 @@ class GraphDecoder:
         self._step = self._replay = None
         self._decoder.keep(rows)
 
+    def states_of(self, row: int, span: slice) -> States:
+        return self._decoder.states_of(row, span)
+
 
 @cache
 def _recording_stream(device: torch.device) -> torch.cuda.Stream:
@@ -255,6 +258,13 @@ class Decoder(Protocol):
 
     def keep(self, rows: torch.Tensor) -> None:
         """Go on with these rows only; `rows` are their places."""
+        ...
+
+    def states_of(self, row: int, span: slice) -> States:
+        """Copy a row's keys and values in a span of the cache, as the model has them.
+
+        The cache must be one of growing layers.
+        """
         ...
 
 
@@ -357,3 +367,10 @@ class AnyDecoder:
     def keep(self, rows: torch.Tensor) -> None:
         self._cache.batch_select_indices(rows)
         self._padding = self._padding[rows]
+
+    def states_of(self, row: int, span: slice) -> States:
+        layers: list[Any] = self._cache.layers
+        return [
+            (layer.keys[row, :, span].clone(), layer.values[row, :, span].clone())
+            for layer in layers
+        ]

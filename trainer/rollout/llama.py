@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicCache
 from trainer.model.kernels import normed, rotated, signed
 from trainer.model.loading import has_four_bits, merged_weight
 from trainer.model.policy import Policy
+from trainer.rollout.cache import States
 
 
 class Layer(Protocol):
@@ -40,6 +41,10 @@ class Layer(Protocol):
 
     def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         """Return the model's keys [..., d] in the order in which the layer has them."""
+        ...
+
+    def restore_keys(self, keys: torch.Tensor) -> torch.Tensor:
+        """Copy the layer's keys [..., d] into the order in which the model has them."""
         ...
 
     def rotary_tables(
@@ -92,6 +97,9 @@ class PlainLayer:
 
     def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         return keys
+
+    def restore_keys(self, keys: torch.Tensor) -> torch.Tensor:
+        return keys.clone()
 
     def rotary_tables(
         self, cos: torch.Tensor, sin: torch.Tensor
@@ -182,6 +190,10 @@ class PackedLayer:
 
     def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         return keys.index_select(-1, self._pairs)
+
+    def restore_keys(self, keys: torch.Tensor) -> torch.Tensor:
+        pairs: torch.Tensor = keys.unflatten(-1, (-1, 2))
+        return pairs.transpose(-1, -2).flatten(-2)
 
     def rotary_tables(
         self, cos: torch.Tensor, sin: torch.Tensor
@@ -336,6 +348,15 @@ class LlamaDecoder:
         if self.padding is not None:
             self.padding = self.padding[rows]
             self._bias = self._new_bias()
+
+    def states_of(self, row: int, span: slice) -> States:
+        return [
+            (
+                layer.restore_keys(held[row, : layer.num_kv, span]),
+                held[row, layer.num_kv :, span].clone(),
+            )
+            for layer, held in zip(self.layers, self.held, strict=True)
+        ]
 
     def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
         for place, held in enumerate(self.held):  # one after another, to save memory

@@ -287,6 +287,8 @@ class FallbackEngine:
             self._check()
 
     def rest(self) -> None:
+        if self._own is not None:
+            self._own.rest()
         self._attempt(VllmEngine.rest)
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from trainer.rollout.engine import (
     Slowed,
 )
 from trainer.rollout.prefetch import SnapshotEngine
+from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.select import (
     FallbackEngine,
     check_decoder,
@@ -395,6 +396,19 @@ def test_a_vllm_that_agrees_samples_to_the_end(policy, vllm):
     assert not uses_own_decoder(vllm.engine)
     # two batches, and a completion of each prompt twice to compare
     assert vllm.sampler.num_sampled == 2 * 4 * len(requests) + 2 * len(requests)
+
+
+def test_the_own_decoder_rests_once_it_took_over(policy, vllm):
+    vllm.sampler.off = 0.01
+    vllm.engine.sample(requests_of(policy, 2), WARM)
+    own = vllm.engine._own
+    own.prefixes = PrefixStore()
+    vllm.engine.sample(requests_of(policy, 2), WARM)
+    assert own.prefixes
+
+    vllm.engine.rest()
+
+    assert not own.prefixes
 
 
 @pytest.mark.parametrize("off", [0.01, float("nan")])

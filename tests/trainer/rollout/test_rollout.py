@@ -207,9 +207,9 @@ def test_a_prompt_is_prefilled_once_for_its_group(policy, monkeypatch):
     prefilled: list[int] = []
     original = TransformersEngine._prefill_part
 
-    def counting(self: Any, ids: torch.Tensor, mask: torch.Tensor) -> Any:
+    def counting(self: Any, ids: torch.Tensor, *others: Any) -> Any:
         prefilled.append(len(ids))
-        return original(self, ids, mask)
+        return original(self, ids, *others)
 
     monkeypatch.setattr(TransformersEngine, "_prefill_part", counting)
 
