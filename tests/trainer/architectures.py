@@ -39,9 +39,12 @@ from trainer.model.packing import Batch, TrainingSample, set_advantages
 from trainer.model.policy import Policy
 from trainer.output.checkpoint import restore_policy
 from trainer.output.log import UnwrittenLog
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.prefixes import PrefixStore
 from trainer.run.setup import prepare
 from trainer.run.state import Run, RunPaths
+from trainer.types import Rollout
 
 PAGE = ROOT / "dashboard" / "help" / "architectures.md"
 MAX_GAP = 1e-5  # nats, and of a gradient relative to its size
@@ -404,18 +407,41 @@ def _measure_sampling(outcome: Outcome, run: Run, plain: Plain) -> None:
         if groups is None:
             outcome.sampling = "" if "vllm_server" in outcome.reason else "none"
             return
-        gap = 0.0
-        for prompt, group in zip(PROMPTS, groups, strict=True):
-            for completion in group:
-                with torch.no_grad():
-                    logprobs, most = plain.logprobs(prompt, completion.token_ids)
-                sampled = torch.tensor(completion.logprobs)
-                gap = max(gap, value_gap([sampled], [logprobs]))
-                if temperature == 0:
-                    gap = max(gap, (most - logprobs).max().item())
+        gap = _sampling_gap(plain, requests, groups, is_greedy=temperature == 0)
         outcome.gaps["sampling" if temperature else "greedy"] = gap
+    assert isinstance(run.engine, TransformersEngine)
+    run.engine.prefixes = PrefixStore()
+    for _ in range(2):  # the second time they continue what is kept
+        groups = run.engine.sample(requests, params)
+        gap = _sampling_gap(plain, requests, groups, is_greedy=True)
+        requests = [
+            Request(
+                token_ids=request.token_ids + completion.token_ids + (3, 4), seeds=(6,)
+            )
+            for request, (completion,) in zip(requests, groups, strict=True)
+        ]
+    outcome.gaps["next turn"] = gap
     is_plain = run.engine._ways[0] == "plain"
     outcome.sampling = "transformers" if is_plain else "own"
+
+
+def _sampling_gap(
+    plain: Plain,
+    requests: Sequence[Request],
+    groups: Sequence[Sequence[Rollout]],
+    *,
+    is_greedy: bool,
+) -> float:
+    gap = 0.0
+    for request, group in zip(requests, groups, strict=True):
+        for completion in group:
+            with torch.no_grad():
+                logprobs, most = plain.logprobs(request.token_ids, completion.token_ids)
+            sampled = torch.tensor(completion.logprobs)
+            gap = max(gap, value_gap([sampled], [logprobs]))
+            if is_greedy:
+                gap = max(gap, (most - logprobs).max().item())
+    return gap
 
 
 def _measure_as_on_gpu(outcome: Outcome, policy: Policy, expected: Expected) -> None:
