@@ -168,6 +168,8 @@ bench-step: setup-tests ## Measure steps, memory and sampling beside TRL's
 	$(STEP) $(STARTER_STEP) --prompts 32 --group 16
 	$(SAMPLING) $(STARTER) --prompts 16 --group 8
 	$(SAMPLING) $(STARTER) --prompts 32 --group 16
+	$(BIN)/python -m tests.bench.bench_turns $(STARTER) --prompts 16 --group 8
+	$(BIN)/python -m tests.bench.bench_turns --model $(BENCH)/smollm2/model
 	$(STEP) $(SMOLLM2_STEP) --prompts 8 --group 8
 
 # Nothing is installed but small packages into $(BENCH)/packages; without a network, let
