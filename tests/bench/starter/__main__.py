@@ -1,7 +1,8 @@
-"""Makes the Countdown starter: its model, rows, recipe and run.
+"""Makes a starter: its model, rows, recipe and run.
 
-`python -m tests.bench.starter FOLDER [--seed 0] [--steps 650]`, some three minutes on
-two cores. `trainer/starter/countdown` is what it wrote with its defaults.
+`python -m tests.bench.starter FOLDER [--task countdown] [--seed 0] [--steps 650]`, some
+three minutes on two cores; of the task guess one. `trainer/starter/countdown` and
+`trainer/starter/guess` are what it wrote with its defaults.
 """
 
 import argparse
@@ -30,26 +31,34 @@ from tests.bench.starter.countdown import (
     solving_text,
     teach,
 )
+from tests.bench.starter.guess import all_games, teach_game
 from trainer.config import load_config
 from trainer.seeding import derive, seed_torch
 
-SHIPPED = Path(__file__).parents[3] / "trainer" / "starter" / "countdown"
+STARTERS = Path(__file__).parents[3] / "trainer" / "starter"
+SHIPPED = STARTERS / "countdown"
+NUM_STEPS = {"countdown": Teaching().num_steps, "guess": 300}
 # The rest of the problems become the rows, so the run meets none it was warmed up on.
 _WARMUP_SHARE = 1 / 3
 # A row's demonstration, for supervised steps, fits into the run's 96 tokens.
 _MAX_MISSES = 4
+_NUM_GAMES = 1_088  # 64 of them held out
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--task", choices=list(NUM_STEPS), default="countdown")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument("--steps", type=int, default=Teaching().num_steps)
+    parser.add_argument("--steps", type=int)
     args = parser.parse_args(arguments)
-    make_starter(args.folder, seed=args.seed, teaching=Teaching(num_steps=args.steps))
+    teaching = Teaching(num_steps=args.steps or NUM_STEPS[args.task])
+    make_starter(args.folder, task=args.task, seed=args.seed, teaching=teaching)
 
 
-def make_starter(folder: Path, *, seed: int, teaching: Teaching) -> None:
+def make_starter(
+    folder: Path, *, task: str = "countdown", seed: int, teaching: Teaching
+) -> None:
     """Write model/, rows.jsonl, recipe.json, run.toml and starter.json."""
     folder.mkdir(parents=True, exist_ok=True)
     transformers.logging.disable_progress_bar()
@@ -57,13 +66,14 @@ def make_starter(folder: Path, *, seed: int, teaching: Teaching) -> None:
     chance = random.Random(derive(seed, "starter"))
     tokenizer = build_tokenizer()
     model = build_model(tokenizer)
-    warmup, rest = _split(all_problems(), chance)
 
     def report(step: int, loss: float) -> None:
         if step % 50 == 0:
             say(f"step {step} of {teaching.num_steps}: loss {loss:.3f}")
 
-    losses = teach(
+    problems: list[Any] = all_problems() if task == "countdown" else all_games()
+    warmup, rest = _split(problems, chance)
+    losses = (teach if task == "countdown" else teach_game)(
         model,
         tokenizer,
         warmup,
@@ -73,8 +83,12 @@ def make_starter(folder: Path, *, seed: int, teaching: Teaching) -> None:
     )
     model.save_pretrained(folder / "model")
     _save_tokenizer(tokenizer, folder / "model")
-    _write_rows(folder / "rows.jsonl", rest, seed=seed, chance=chance)
-    _write_run(folder)
+    if task == "countdown":
+        _write_rows(folder / "rows.jsonl", rest, seed=seed, chance=chance)
+    else:
+        lines = (json.dumps(game.row) + "\n" for game in rest[:_NUM_GAMES])
+        (folder / "rows.jsonl").write_text("".join(lines), encoding="utf-8")
+    _write_run(folder, task)
     facts = {
         "seed": seed,
         "steps": teaching.num_steps,
@@ -91,9 +105,7 @@ def make_starter(folder: Path, *, seed: int, teaching: Teaching) -> None:
     (folder / "starter.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def _split(
-    problems: list[Problem], chance: random.Random
-) -> tuple[list[Problem], list[Problem]]:
+def _split(problems: list[Any], chance: random.Random) -> tuple[list[Any], list[Any]]:
     """Problems of the warm-up, and the rest."""
     shuffled = chance.sample(problems, len(problems))
     end = round(len(problems) * _WARMUP_SHARE)
@@ -132,9 +144,9 @@ def _row(problem: Problem, chance: random.Random) -> dict[str, Any]:
     }
 
 
-def _write_run(folder: Path) -> None:
-    if folder.resolve() != SHIPPED:
-        shutil.copy(SHIPPED / "run.toml", folder)
+def _write_run(folder: Path, task: str) -> None:
+    if folder.resolve() != STARTERS / task:
+        shutil.copy(STARTERS / task / "run.toml", folder)
     recipe = load_config(folder / "run.toml").reward.recipe
     (folder / "recipe.json").write_text(
         recipe.model_dump_json(indent=2) + "\n", encoding="utf-8"

@@ -256,6 +256,8 @@ class Teaching:
 
 
 Report = Callable[[int, float], None]  # steps done, loss
+# Token ids of a text, and which of them the model is taught to write.
+Example = tuple[list[int], list[bool]]
 
 
 def build_model(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -290,7 +292,30 @@ def teach(
     seed: int,
     report: Report,
 ) -> list[float]:
-    """Supervised training on searching texts; returns the loss of each step.
+    """Teach texts that search; returns the loss of each step."""
+
+    def make_batch(step: int, chance: random.Random) -> list[Example]:
+        manner, tries = teaching.manner(step), teaching.max_tries
+        return [
+            _example(tokenizer, problem, manner, tries, chance)
+            for problem in chance.choices(problems, k=teaching.batch_size)
+        ]
+
+    return teach_texts(
+        model, tokenizer, make_batch, teaching=teaching, seed=seed, report=report
+    )
+
+
+def teach_texts(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    make_batch: Callable[[int, random.Random], list[Example]],
+    *,
+    teaching: Teaching,
+    seed: int,
+    report: Report,
+) -> list[float]:
+    """Supervised training on a batch a step; returns the loss of each step.
 
     The loss is the weighted mean cross-entropy (nats) of completion tokens; the
     learning rates fall linearly to 0 after a short rise. With AdamW alone the loss is
@@ -308,17 +333,9 @@ def teach(
     losses = []
     model.train()
     chance = random.Random(seed)
-
-    def make_batch(manner: Manner) -> tuple[torch.Tensor, torch.Tensor]:
-        chosen = chance.choices(problems, k=teaching.batch_size)
-        texts = [
-            _example(tokenizer, problem, manner, teaching.max_tries, chance)
-            for problem in chosen
-        ]
-        return _padded(texts, pad_id=tokenizer.pad_token_id)
-
     for step in range(1, teaching.num_steps + 1):
-        ids, targets = make_batch(teaching.manner(step))
+        batch = make_batch(step, chance)
+        ids, targets = _padded(batch, pad_id=tokenizer.pad_token_id)
         logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
         loss = functional.cross_entropy(
             logits.flatten(0, 1),
@@ -365,8 +382,8 @@ def _example(
     manner: Manner,
     max_tries: int,
     chance: random.Random,
-) -> tuple[list[int], int]:
-    """Token ids of prompt, completion and end; and the prompt's length."""
+) -> Example:
+    """Prompt, completion and end; the prompt is not taught."""
     prompt = tokenizer.encode(prompt_for(problem, chance))
     text = searching_text(
         problem,
@@ -376,19 +393,20 @@ def _example(
         max_tries=max_tries,
     )
     assert isinstance(tokenizer.eos_token_id, int)
-    return prompt + tokenizer.encode(text) + [tokenizer.eos_token_id], len(prompt)
+    completion = [*tokenizer.encode(text), tokenizer.eos_token_id]
+    taught = [False] * len(prompt) + [True] * len(completion)
+    return prompt + completion, taught
 
 
 def _padded(
-    examples: Sequence[tuple[list[int], int]], *, pad_id: int
+    examples: Sequence[Example], *, pad_id: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and targets [B, T], padded on the right; prompts are not trained."""
+    """Token ids and targets [B, T], padded on the right."""
     length = max(len(ids) for ids, _ in examples)
     ids = torch.full((len(examples), length), pad_id)
     targets = torch.full((len(examples), length), NOT_TRAINED)
-    for row, (example, prompt_length) in enumerate(examples):
-        ids[row, : len(example)] = torch.tensor(example)
-        targets[row, prompt_length : len(example)] = ids[
-            row, prompt_length : len(example)
-        ]
+    for row, (example, taught) in enumerate(examples):
+        own = torch.tensor(example)
+        ids[row, : len(example)] = own
+        targets[row, : len(example)] = own.where(torch.tensor(taught), NOT_TRAINED)
     return ids, targets
