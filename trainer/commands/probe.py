@@ -55,8 +55,8 @@ from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.environments import make_renderer
-from trainer.rollout.episodes import check_chat, make_sampler
+from trainer.rollout.episodes import check_environment, make_renderer, make_sampler
+from trainer.rollout.prefixes import PrefixStore
 from trainer.run.setup import prepare, set_up_torch
 from trainer.run.state import Run, RunPaths, RunState, enter_phase
 from trainer.scoring import Scorer
@@ -555,7 +555,7 @@ def _sample_side(
     """Sample, with the scores that an evaluation gives: by the weights a schedule ends
     with.
     """
-    check_chat(policy.tokenizer, config, eos_ids=policy.eos_ids)
+    check_environment(policy.tokenizer, config, rows[0], eos_ids=policy.eos_ids)
     renderer = make_renderer(
         policy.tokenizer, config, num_embeddings=policy.num_embeddings
     )
@@ -565,6 +565,8 @@ def _sample_side(
         max_batch_rows=config.rollout.max_batch_rows,
         decoding=config.rollout.decoding,
     )
+    if config.environment.is_there:
+        engine.prefixes = PrefixStore()
     completions = make_sampler(engine, config).play(
         prompts,
         _seeds(prompts, seed=config.seed, num_samples=num_samples),

@@ -33,7 +33,7 @@ from trainer.rollout.engine import (
     Slowed,
     largest_gap,
 )
-from trainer.rollout.environments import make_renderer
+from trainer.rollout.episodes import make_renderer
 from trainer.rollout.select import make_engine
 from trainer.rollout.sources import EngineSource
 from trainer.run.outcome import LossTerms

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainer.config.part import NoEffect, Part, about
+from trainer.rewards.environment_source import MAX_CHARS
 
 NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["none"]}}
+# By the kinds that read a setting: the others, for which it has no effect.
+_KINDS = ("none", "tools", "python", "countdown_calculator", "guess")
+
+
+def _only_for(*kinds: str) -> NoEffect:
+    others = [kind for kind in _KINDS if kind not in kinds]
+    return {"the environment does not read it": {"environment.kind": others}}
 
 
 def _of_environment(**facts: Any) -> dict[str, Any]:
@@ -18,7 +26,7 @@ def _of_environment(**facts: Any) -> dict[str, Any]:
 class EnvironmentConfig(Part):
     """Turns between the policy and what answers it."""
 
-    kind: Literal["none", "guess"] = Field(
+    kind: Literal["none", "tools", "python", "countdown_calculator", "guess"] = Field(
         "none",
         title="Environment",
         description="What answers the policy between its turns. none: a completion is "
@@ -26,9 +34,40 @@ class EnvironmentConfig(Part):
         json_schema_extra=about(
             choices={
                 "none": "one turn per completion",
+                "tools": "results of the tools that it calls",
+                "python": "your own Python",
+                "countdown_calculator": "a calculator, for Countdown",
                 "guess": "a game: find a number by higher and lower",
             },
             of_run=True,
+        ),
+    )
+    tools: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        [],
+        max_length=64,
+        description="Names of the tools that the policy may call: calculator, python, "
+        "and functions of your own.",
+        json_schema_extra=about(
+            is_json=True, no_effect=_only_for("tools"), of_run=True
+        ),
+    )
+    source: str = Field(
+        "",
+        max_length=MAX_CHARS,
+        title="Python",
+        description="Tools: functions with types and docstrings. An environment: "
+        "reply(row, seed, said), or a class with reset and step. It runs in a sandbox.",
+        json_schema_extra=about(
+            is_long=True, no_effect=_only_for("tools", "python"), of_run=True
+        ),
+    )
+    packages: list[Annotated[str, Field(min_length=1, max_length=100)]] = Field(
+        [],
+        max_length=32,
+        description="Packages of the sandbox that programs may import, beside those "
+        "that the source imports.",
+        json_schema_extra=about(
+            is_json=True, no_effect=_only_for("tools", "python"), of_run=True
         ),
     )
     max_turns: int = Field(
@@ -79,6 +118,20 @@ class EnvironmentConfig(Part):
         "has no score.",
         json_schema_extra=_of_environment(unit="seconds"),
     )
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        if self.kind == "tools" and not self.tools:
+            raise ValueError("Name at least one tool in environment.tools.")
+        if self.kind == "python" and not self.source:
+            raise ValueError("Write the environment in environment.source.")
+        return self
+
+    @property
+    def runs_code(self) -> bool:
+        """True if it needs a sandbox."""
+        runs = self.kind == "tools" and (self.source or "python" in self.tools)
+        return bool(runs) or self.kind == "python"
 
     @property
     def is_there(self) -> bool:

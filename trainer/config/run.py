@@ -170,8 +170,10 @@ class RunConfig(Settings):
 
     @property
     def runs_code(self) -> bool:
-        """True if a rule of any phase runs code, which takes a sandbox."""
-        return any(
+        """True if the environment or a rule of any phase runs code, which takes a
+        sandbox.
+        """
+        return self.environment.runs_code or any(
             needs_sandbox(recipe)
             for phase in self.phase_configs
             for recipe in phase.config.reward.recipes

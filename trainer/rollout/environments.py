@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from transformers import PreTrainedTokenizerBase
-
-from trainer.config import EnvironmentConfig, RunConfig
-from trainer.data import PromptRenderer, Row
+from trainer.data import Row
 from trainer.rewards.rule import Message, answers_of, message_text
 from trainer.seeding import derive
 from trainer.types import ToolCall
@@ -82,41 +79,6 @@ def environment_seed(seed: int, row: Row) -> int:
     members of a group play the same game.
     """
     return derive(seed, "environment", row.index)
-
-
-def make_renderer(
-    tokenizer: PreTrainedTokenizerBase,
-    config: RunConfig,
-    *,
-    num_embeddings: int | None = None,
-) -> PromptRenderer:
-    """Return what renders a run's rows: with its environment's tools and opening."""
-    environment = make_environment(config.environment)
-    if environment is None:
-        return PromptRenderer(tokenizer, config.data, num_embeddings=num_embeddings)
-
-    def open_row(row: Row) -> Sequence[Message]:
-        try:
-            return environment.open(row, environment_seed(config.seed, row))
-        except EnvironmentFailed as error:
-            raise ValueError(str(error)) from error
-
-    return PromptRenderer(
-        tokenizer,
-        config.data,
-        num_embeddings=num_embeddings,
-        tools=environment.tools,
-        opening=open_row,
-    )
-
-
-def make_environment(config: EnvironmentConfig) -> Environment | None:
-    """Return the environment of a run; None: a completion is one turn."""
-    match config.kind:
-        case "none":
-            return None
-        case "guess":
-            return GuessEnvironment()
 
 
 _HIGHER, _LOWER, _HIT, _NO_NUMBER = "+", "-", ".", "!"

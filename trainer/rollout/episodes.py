@@ -16,8 +16,8 @@ from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import RunConfig
-from trainer.data import Prompt
+from trainer.config import EnvironmentConfig, RunConfig
+from trainer.data import Prompt, PromptRenderer, Row
 from trainer.events import EndReason
 from trainer.host import tick
 from trainer.rewards.judge import limited_to
@@ -35,11 +35,12 @@ from trainer.rollout.engine import (
 from trainer.rollout.environments import (
     Environment,
     EnvironmentFailed,
+    GuessEnvironment,
     Reply,
     Said,
     environment_seed,
-    make_environment,
 )
+from trainer.rollout.tools import PythonEnvironment, ToolEnvironment
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout, Turn
@@ -86,10 +87,76 @@ def make_sampler(engine: RolloutEngine, config: RunConfig) -> Sampler:
     return EpisodePlayer(engine, environment, chat, limits=limits, seed=config.seed)
 
 
-def check_chat(
-    tokenizer: PreTrainedTokenizerBase, config: RunConfig, *, eos_ids: Sequence[int]
+def make_renderer(
+    tokenizer: PreTrainedTokenizerBase,
+    config: RunConfig,
+    *,
+    num_embeddings: int | None = None,
+) -> PromptRenderer:
+    """Return what renders a run's rows: with its environment's tools and opening."""
+    environment = make_environment(config.environment)
+    if environment is None:
+        return PromptRenderer(tokenizer, config.data, num_embeddings=num_embeddings)
+
+    def open_row(row: Row) -> Sequence[Message]:
+        try:
+            return environment.open(row, environment_seed(config.seed, row))
+        except EnvironmentFailed as error:
+            raise ValueError(str(error)) from error
+
+    return PromptRenderer(
+        tokenizer,
+        config.data,
+        num_embeddings=num_embeddings,
+        tools=environment.tools,
+        opening=open_row,
+    )
+
+
+def make_environment(config: EnvironmentConfig) -> Environment | None:
+    """Return the environment of a run; None: a completion is one turn.
+
+    Raises:
+        ValueError: its source is none, or there is no sandbox for it.
+    """
+    try:
+        return _environment_of(config)
+    except EnvironmentFailed as error:
+        raise ValueError(str(error)) from error
+
+
+def _environment_of(config: EnvironmentConfig) -> Environment | None:
+    match config.kind:
+        case "none":
+            return None
+        case "guess":
+            return GuessEnvironment()
+        case "python":
+            return PythonEnvironment(
+                config.source,
+                packages=config.packages,
+                call_seconds=config.call_seconds,
+            )
+        case "tools":
+            return ToolEnvironment(
+                config.tools,
+                source=config.source,
+                packages=config.packages,
+                call_seconds=config.call_seconds,
+            )
+        case "countdown_calculator":
+            return ToolEnvironment(["calculator"])
+
+
+def check_environment(
+    tokenizer: PreTrainedTokenizerBase,
+    config: RunConfig,
+    row: Row,
+    *,
+    eos_ids: Sequence[int],
 ) -> None:
-    """Refuse a model whose chats have no such turns as the run's environment needs.
+    """Refuse a model whose chats have no such turns as the run's environment needs, and
+    an environment whose answers to a row differ.
 
     Raises:
         ValueError: with the reason.
@@ -103,6 +170,8 @@ def check_chat(
             f"{reason} So it has no episodes: choose another model, or set "
             "environment.kind to none."
         )
+    if isinstance(environment, PythonEnvironment):
+        environment.check(row)
 
 
 class SingleTurns:

@@ -37,6 +37,7 @@ from trainer.rollout.engine import (
     refuse_gap,
 )
 from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
+from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.server_engine import (
     SharedEngine,
     VllmServerEngine,
@@ -400,6 +401,8 @@ def _own_decoder(
         max_batch_rows=config.rollout.max_batch_rows,
         decoding=config.rollout.decoding,
     )
+    if config.environment.is_there:
+        engine.prefixes = PrefixStore()
     engine.on_slowed = on_slowed
     return engine
 

@@ -38,9 +38,9 @@ from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
-from trainer.rollout.environments import make_renderer
-from trainer.rollout.episodes import check_chat
+from trainer.rollout.episodes import check_environment, make_renderer
 from trainer.rollout.prefetch import Prefetch
+from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.select import (
     check_decoder,
     engine_name,
@@ -175,7 +175,7 @@ def prepare(
     policy, engine = _spread(
         policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
     )
-    check_chat(policy.tokenizer, config, eos_ids=policy.eos_ids)
+    check_environment(policy.tokenizer, config, rows[0], eos_ids=policy.eos_ids)
     renderer = make_renderer(
         policy.tokenizer, config, num_embeddings=policy.num_embeddings
     )
@@ -265,6 +265,8 @@ def _spread(
         engine = ShardedPolicyEngine(
             sharded, max_batch_rows=rollout.max_batch_rows, decoding=rollout.decoding
         )
+        if config.environment.is_there:
+            engine.prefixes = PrefixStore()
         engine.on_slowed = on_slowed
         return sharded, engine
     connect = partial(rollout_servers, config, on_slowed=on_slowed)

@@ -440,3 +440,58 @@ def test_a_row_that_is_no_game_is_refused(prompt):
 
     with pytest.raises(EnvironmentFailed, match=r"row 3 \(line 4\)"):
         GuessEnvironment().open(row, 0)
+
+
+# Engines that processes ask together
+
+
+class JointScripted(ScriptedEngine):
+    """One process's part: each question waits for that of the other."""
+
+    def __init__(self, tokenizer, write, shared, rank):
+        super().__init__(tokenizer, write)
+        self._shared, self._rank = shared, rank
+
+    def is_needed_by_any(self, *, own):
+        self._shared["needs"][self._rank] = own
+        self._shared["barrier"].wait()
+        is_needed = any(self._shared["needs"])
+        self._shared["barrier"].wait()
+        return is_needed
+
+    def sample(self, requests, params, **options):
+        self._shared["barrier"].wait()
+        return super().sample(requests, params, **options)
+
+
+def test_processes_ask_together_until_none_has_an_episode_left(tokenizer):
+    shared = {"barrier": threading.Barrier(2, timeout=20), "needs": [False, False]}
+    engines = [
+        JointScripted(tokenizer, lambda *_: "b", shared, rank) for rank in range(2)
+    ]
+    results = [None, None]
+
+    def play(rank, num_turns):
+        environment = Scripted(
+            lambda _row, _seed, said: user("+", is_done=len(said) == num_turns)
+        )
+        chat = ChatFormat(tokenizer, DataConfig(rows="-", chat_template="none"))
+        player = EpisodePlayer(engines[rank], environment, chat, limits=LIMITS, seed=3)
+        row = Row(index=0, prompt="a", answer=None, columns={})
+        prompt = Prompt(row=row, text="a", token_ids=(2,))
+        results[rank] = player.play([prompt], [(1,)], PARAMS)
+
+    threads = [
+        threading.Thread(target=play, args=pair, daemon=True)
+        for pair in ((0, 1), (1, 4))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert [len(result[0][0].policy_turns) for result in results] == [1, 4]
+    assert [[len(r) for r in engine.rounds] for engine in engines] == [
+        [1, 0, 0, 0],
+        [1, 1, 1, 1],
+    ]
