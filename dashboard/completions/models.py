@@ -13,6 +13,7 @@ from django.db.models import F, Func, IntegerField, Q
 from dashboard.accounts.models import User
 from dashboard.datasets.row import WithAnswer
 from dashboard.runs.models import Run
+from trainer.events import TurnRecord
 
 MAX_TAG_CHARS = 40
 MAX_COMMENT_CHARS = 4_000
@@ -141,6 +142,9 @@ class CompletionBlock(models.Model):
     kinds = models.BinaryField()
     full_scores = models.BinaryField()
     no_scores = models.BinaryField()
+    # Of episodes; empty where a block has none, and in blocks older than the columns.
+    turns = models.BinaryField(default=b"", db_default=b"")
+    waits = models.BinaryField(default=b"", db_default=b"")
     # One row of entries a rule.
     scores = models.BinaryField()
     # One row of bits for each of `num_bits` hashes of trigrams (search/text.py).
@@ -243,6 +247,9 @@ class GroupCompletions(models.Model):
     mean_logprobs = ArrayField(models.FloatField(null=True))
     # Completion after completion, for each as group.rule_names.
     rule_scores = ArrayField(models.FloatField(null=True))
+    # Of each completion the trainer.events.TurnRecord of its turns, without defaults;
+    # null: none is an episode.
+    turns = models.JSONField(null=True)
 
     def __str__(self) -> str:
         return f"completions of {self.group}"
@@ -348,6 +355,23 @@ class Completion:
     rule_scores: tuple[float | None, ...]  # as group.rule_names
     advantage: float | None
     mean_logprob: float | None
+    turns: tuple[TurnRecord, ...] = ()  # of an episode; else it is one of the policy
+
+    @property
+    def policy_text(self) -> str:
+        """The text that the policy wrote, which is all that rules judge."""
+        if not self.turns:
+            return self.text
+        return "".join(
+            self.text[turn.start : turn.end]
+            for turn in self.turns
+            if turn.author == "policy"
+        )
+
+    @property
+    def num_turns(self) -> int:
+        """The number of turns of the policy; 0: it is not an episode."""
+        return sum(turn.author == "policy" for turn in self.turns)
 
     @property
     def group_id(self) -> int:
@@ -365,6 +389,7 @@ class Completion:
 def unpack(group: Group, stored: GroupCompletions) -> Iterator[Completion]:
     """Return the completions by position."""
     width = len(group.rule_names)
+    all_turns = stored.turns or [[]] * len(stored.texts)
     for position, text in enumerate(stored.texts):
         scores = stored.rule_scores[position * width : (position + 1) * width]
         yield Completion(
@@ -377,4 +402,8 @@ def unpack(group: Group, stored: GroupCompletions) -> Iterator[Completion]:
             rule_scores=tuple(scores),
             advantage=stored.advantages[position],
             mean_logprob=stored.mean_logprobs[position],
+            turns=tuple(
+                TurnRecord.model_validate(turn, extra="ignore")
+                for turn in all_turns[position]
+            ),
         )

@@ -163,14 +163,14 @@ def merge_equal(
 ) -> list[tuple[GroupRank, list[int]]]:
     """Pair each completion with the positions of later, equal ones.
 
-    Equal are text, scores and end.
+    Equal are text, scores, end, and turns without the time that they took.
 
     Those at the positions of `separate` stay alone.
     """
     merged: dict[Any, tuple[GroupRank, list[int]]] = {}
     for rank in ranks:
         c = rank.completion
-        key = (c.text, c.reward, c.rule_scores, c.end_reason, c.num_tokens)
+        key = (c.text, c.reward, c.rule_scores, c.end_reason, c.num_tokens, _said(c))
         if c.position in separate:
             merged[c.position] = (rank, [])
         elif key in merged:
@@ -178,6 +178,10 @@ def merge_equal(
         else:
             merged[key] = (rank, [])
     return list(merged.values())
+
+
+def _said(completion: Completion) -> tuple[str, ...]:
+    return tuple(turn.model_dump_json(exclude={"seconds"}) for turn in completion.turns)
 
 
 def count_right(run: Run, step: int, completions: Iterable[Completion]) -> int | None:

@@ -47,6 +47,7 @@ COMPLETION_COLUMNS = (
     "advantages",
     "mean_logprobs",
     "rule_scores",
+    "turns",
 )
 ROLLUP_COLUMNS = (
     "run_id",

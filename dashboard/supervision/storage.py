@@ -40,6 +40,7 @@ from trainer.events import (
     Event,
     GroupScored,
     RanksMeasured,
+    ScoredCompletion,
     StepFinished,
     TokensMeasured,
 )
@@ -286,6 +287,17 @@ def _completions_row(group_id: int, event: GroupScored) -> tuple[object, ...]:
         number_array(c.advantage for c in completions),
         number_array(c.mean_logprob for c in completions),
         number_array(c.rules.get(name) for c in completions for name in names),
+        _turns_json(completions) if any(c.turns for c in completions) else None,
+    )
+
+
+def _turns_json(completions: Iterable[ScoredCompletion]) -> str:
+    # Through pydantic's JSON, where a number that is not finite is null.
+    written = [
+        c.model_dump_json(include={"turns"}, exclude_defaults=True) for c in completions
+    ]
+    return json.dumps(
+        clean_json([json.loads(tree).get("turns", []) for tree in written])
     )
 
 
