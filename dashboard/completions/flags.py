@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
-CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN = (
-    1 << bit for bit in range(7)
+CUT, UNSCORED, RIGHT, RIGHT_LOW, HIGH_SHORT, NEAR, END_UNKNOWN, END_EPISODE = (
+    1 << bit for bit in range(8)
 )
+# With END_EPISODE the other two tell apart the four ends that only episodes have.
+END = CUT | END_UNKNOWN | END_EPISODE
 
 
 class FlagFilter(NamedTuple):
@@ -33,9 +35,17 @@ class FlagFilter(NamedTuple):
 
 # In the order of forms and facets.
 ENDS = {
-    "stop": FlagFilter("stopped", CUT | END_UNKNOWN, 0),
-    "length": FlagFilter("truncated", CUT, CUT),
-    "unknown": FlagFilter("unknown", END_UNKNOWN, END_UNKNOWN),
+    "stop": FlagFilter("stopped", END, 0),
+    "length": FlagFilter("truncated", END, CUT),
+    "turns": FlagFilter("out of turns", END, END_EPISODE | CUT),
+    "done": FlagFilter("ended by environment", END, END_EPISODE),
+    "failed": FlagFilter("environment failed", END, END_EPISODE | END_UNKNOWN),
+    "timeout": FlagFilter("timed out", END, END),
+    "unknown": FlagFilter("unknown", END, END_UNKNOWN),
+}
+COMMON_ENDS = ("stop", "length")
+EPISODE_ENDS = {
+    name: end.label for name, end in ENDS.items() if end.value & END_EPISODE
 }
 OUTCOMES = {
     "right": FlagFilter("correct", RIGHT, RIGHT),

@@ -335,7 +335,16 @@ class CompletionFilterForm(FilterForm):
         ("Annotated", ("mark", "tag", "by")),
         (
             "More",
-            ("prompt", "min_advantage", "max_advantage", "min_length", "max_length"),
+            (
+                "prompt",
+                "min_advantage",
+                "max_advantage",
+                "min_length",
+                "max_length",
+                "min_turns",
+                "min_waited",
+                "tools",
+            ),
         ),
     )
 
@@ -366,6 +375,15 @@ class CompletionFilterForm(FilterForm):
     )
     max_length = forms.IntegerField(
         required=False, min_value=0, max_value=2**31 - 1, label="Maximum tokens"
+    )
+    min_turns = forms.IntegerField(
+        required=False, min_value=2, max_value=127, label="Minimum turns"
+    )
+    min_waited = float_field("Minimum wait, s", required=False)
+    tools = forms.ChoiceField(
+        required=False,
+        label="Tool calls",
+        choices=[("", "all"), ("failed", "a tool call failed")],
     )
     rule = forms.CharField(
         required=False, max_length=40, label="Rule", widget=forms.Select

@@ -36,7 +36,7 @@ from dashboard.completions.annotations import (
     see_mentions,
     suggest_tags,
 )
-from dashboard.completions.flags import ENDS
+from dashboard.completions.flags import ENDS, EPISODE_ENDS
 from dashboard.completions.forms import CompletionFilterForm, MentionForm
 from dashboard.completions.groups import get_group
 from dashboard.completions.models import Completion, Mention
@@ -55,6 +55,7 @@ from dashboard.web.downloads import attach
 
 ATTEMPTS = 3  # of a search while its blocks are replaced
 MENTIONS_PER_PAGE = 50
+END_WORDS = {"length": "truncated", "stop": "", **EPISODE_ENDS}
 MAX_RULES = 4  # of a result; the group shows all
 Action = Callable[[User, Target, str], None]
 # By the name of the submitted button or field.
@@ -187,7 +188,7 @@ def _line(
         "rules": [(name, sig4(score)) for name, score in islice(scores, MAX_RULES)],
         "step": f"{c.group.step:,}",
         "length": length,
-        "end": {"length": "truncated", "stop": ""}.get(c.end_reason, "end unknown"),
+        "end": END_WORDS.get(c.end_reason, "end unknown"),
         "pieces": pieces,
         "marks": marks,
         "of_group": of_group,

@@ -23,6 +23,7 @@ from dashboard.completions.search.columns import (
     PROMPT,
     STEP,
     TALLY,
+    TURNS,
     Column,
     pack_columns,
     read_columns,
@@ -45,6 +46,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "kinds": KIND,
     "full_scores": KIND,
     "no_scores": KIND,
+    "turns": TURNS,
+    "waits": NUMBER,
     "scores": NUMBER,
 }
 
@@ -250,11 +253,19 @@ def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Colu
     if len(column) < len(made):
         raise BlocksChanged
     return [
-        column[ColumnKey(block.key, name, rule)]
-        if block.key
-        else _own(block, name, rule)
+        _or_zeros(
+            column[ColumnKey(block.key, name, rule)]
+            if block.key
+            else _own(block, name, rule),
+            block,
+        )
         for block in blocks
     ]
+
+
+def _or_zeros(column: Column, block: Block) -> Column:
+    """Return the column, or zeros if the block has none of what it counts."""
+    return column if len(column) else np.zeros(block.num_completions, column.dtype)
 
 
 def _own(block: Block, name: str, rule: str) -> Column:

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dashboard.completions.flags import (
-    CUT,
-    END_UNKNOWN,
     HIGH_SHORT,
     RIGHT,
     RIGHT_LOW,
@@ -33,7 +31,10 @@ NUMBER = np.dtype("<f4")  # NaN: no score
 LENGTH = np.dtype("<u4")
 UNKNOWN_LENGTH = 2**32 - 1  # of imported runs
 KIND = np.dtype("u1")
-CUT_END, UNKNOWN_END = 1, 2
+# The turns of the policy, up to MANY_TURNS, above them TOOL_FAILED; 0: no episode.
+TURNS = np.dtype("u1")
+MANY_TURNS, TOOL_FAILED = 127, 128
+EPISODE = np.dtype([("turns", ">i4"), ("waited", ">f4")])
 TALLY = np.dtype("<u4")
 MOST_TALLIED = 8  # rules whose full and missing scores are bits of a byte
 TENTH = 0.1
@@ -49,7 +50,9 @@ class Columns:
     rewards: Column  # float64, one a completion; so are those below
     advantages: Column
     lengths: Column
-    ends: Column  # CUT_END, UNKNOWN_END or 0: stopped
+    ends: Column  # flags of flags.ENDS
+    turns: Column  # TURNS; empty, as the next one is, where there are no episodes
+    waits: Column  # NUMBER: seconds that the environment took
     rule_names: tuple[str, ...]
     scores: Column  # [rules, completions]
 
@@ -69,7 +72,7 @@ WITH sampled_group AS MATERIALIZED (
 ), sampled AS MATERIALIZED (
     SELECT g.*, packed.*, dense_rank() OVER (ORDER BY g.rule_names) - 1 AS kind
       FROM sampled_group g CROSS JOIN LATERAL (
-           SELECT rewards, advantages, num_tokens, end_reasons, rule_scores
+           SELECT rewards, advantages, num_tokens, end_reasons, rule_scores, turns
              FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) packed
      ORDER BY g.step, g.prompt_index
 )
@@ -85,13 +88,27 @@ SELECT *
                string_agg(int4send(coalesce(length, -1)), ''::bytea),
                string_agg(CASE end_reason WHEN 'length' THEN '\\x01'::bytea
                           WHEN 'stop' THEN '\\x00'::bytea
-                          ELSE '\\x02'::bytea END, ''::bytea)
+                          WHEN 'turns' THEN '\\x81'::bytea
+                          WHEN 'done' THEN '\\x80'::bytea
+                          WHEN 'failed' THEN '\\xc0'::bytea
+                          WHEN 'timeout' THEN '\\xc1'::bytea
+                          ELSE '\\x40'::bytea END, ''::bytea)
           FROM sampled, unnest(sampled.rewards, sampled.advantages,
                                sampled.num_tokens, sampled.end_reasons)
                AS completion(reward, advantage, length, end_reason)
        ) of_completions,
        (SELECT string_agg(float8send(coalesce(score, 'NaN')), ''::bytea)
           FROM sampled, unnest(sampled.rule_scores) score) of_scores,
+       (SELECT string_agg(coalesce(episode, '\\x0000000000000000'), ''::bytea)
+          FROM sampled, generate_subscripts(end_reasons, 1) place, LATERAL (
+               SELECT int4send(least(count(*) FILTER (WHERE t ->> 'author' = 'policy'),
+                                     127)::int
+                               + 128 * bool_or(t @? '$.calls[*].error')::int)
+                      || float4send(coalesce(sum((t ->> 'seconds')::float4), 0))
+                      AS episode
+                 FROM jsonb_array_elements(sampled.turns -> (place - 1)) t
+               ) of_episode
+         WHERE EXISTS (SELECT FROM sampled WHERE turns IS NOT NULL)) of_episodes,
        (SELECT json_agg(rule_names ORDER BY kind)
           FROM (SELECT DISTINCT kind, rule_names FROM sampled) known) of_kinds
 """
@@ -120,6 +137,7 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
     counted["num_completions"] = np.add.reduceat(sizes, begins) if len(begins) else 0
     # [rules, completions] of what is stored completion after completion.
     flat = np.frombuffer(packed[9], ">f8")
+    episodes = np.frombuffer(packed[10], EPISODE)
     scores_by_rule = np.full((len(names), int(sizes.sum())), np.nan)
     widths = np.array([len(rule_names) for rule_names in rules], np.int64)
     kind_of_completion = np.repeat(kinds, sizes)
@@ -140,6 +158,8 @@ def _make_columns(packed: Sequence[bytes], rules: Sequence[list[str]]) -> Column
         advantages=np.frombuffer(packed[6], ">f8").astype(float),
         lengths=np.frombuffer(packed[7], ">i4").astype(LENGTH),
         ends=np.frombuffer(packed[8], "u1"),
+        turns=episodes["turns"].astype(TURNS),
+        waits=episodes["waited"].astype(NUMBER),
         rule_names=tuple(names),
         scores=scores_by_rule,
     )
@@ -163,6 +183,8 @@ def pack_columns(run: Run, columns: Columns) -> dict[str, Column]:
             "kinds": compute_kinds(run, columns),
             "full_scores": _as_bits(scores >= 1, columns.num_completions),
             "no_scores": _as_bits(scores <= 0, columns.num_completions),
+            "turns": columns.turns,
+            "waits": columns.waits,
             "scores": columns.scores.astype(NUMBER),
         }
 
@@ -183,12 +205,10 @@ def compares_answers(run: Run) -> bool:
 
 def compute_kinds(run: Run, columns: Columns) -> Column:
     """Compute all flags except NEAR, which needs the texts."""
-    kinds = np.zeros(columns.num_completions, KIND)
+    kinds = columns.ends.astype(KIND)
     if not len(kinds):
         return kinds
     counts = columns.steps["num_completions"]
-    kinds[columns.ends == CUT_END] |= CUT
-    kinds[columns.ends == UNKNOWN_END] |= END_UNKNOWN
     kinds[np.isnan(columns.rewards)] |= UNSCORED
     is_right, is_by_answer = _find_right(run, columns)
     kinds[is_right] |= RIGHT

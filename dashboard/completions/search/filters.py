@@ -11,7 +11,14 @@ import numpy as np
 from dashboard.completions.flags import ENDS, OUTCOMES, SURPRISES
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.search.blocks import Block, read_column
-from dashboard.completions.search.columns import LENGTH, NUMBER, UNKNOWN_LENGTH, Column
+from dashboard.completions.search.columns import (
+    LENGTH,
+    MANY_TURNS,
+    NUMBER,
+    TOOL_FAILED,
+    UNKNOWN_LENGTH,
+    Column,
+)
 
 RANGES = {
     "rewards": ("min_reward", "max_reward", NUMBER),
@@ -88,6 +95,12 @@ def select(
         bounds = form.value(low), form.value(high)
         if bounds != (None, None):
             selected = _test(selected, name, _between(*bounds, dtype))
+    if least := form.value("min_turns"):
+        selected = _test(selected, "turns", lambda turns: turns & MANY_TURNS >= least)
+    if form.value("tools"):
+        selected = _test(selected, "turns", lambda turns: turns >= TOOL_FAILED)
+    if (seconds := form.value("min_waited")) is not None:
+        selected = _test(selected, "waits", _between(seconds, None, NUMBER))
     if rule := form.value("rule"):
         selected = [
             selection for selection in selected if rule in selection.block.rule_names
