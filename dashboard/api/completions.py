@@ -95,15 +95,51 @@ class GroupOut(Schema):
     is_trained: bool = Field(description="False: dropped by dynamic sampling.")
 
 
+class CallOut(Schema):
+    name: str = Field(examples=["calculator"])
+    arguments: str = Field(
+        description="As JSON, or as the policy wrote it.",
+        examples=['{"expression": "17 + 1"}'],
+    )
+    result: str = Field(examples=["18"])
+    error: str = Field(description="Why there is no result.", examples=[""])
+
+
+class TurnOut(Schema):
+    """A turn of an episode."""
+
+    author: str = Field(description="policy, environment or tool", examples=["tool"])
+    name: str = Field(description="Of the tool.", examples=["calculator"])
+    start: int = Field(
+        description="Characters `start` to `end` - 1 of `text` are the message; the "
+        "rest is the chat template's.",
+        examples=[32],
+    )
+    end: int = Field(examples=[34])
+    token_end: int | None = Field(
+        description="Where its tokens end; null: unknown.", examples=[21]
+    )
+    seconds: Real = Field(description="The environment took.", examples=[0.02])
+    reward: Real = Field(description="Of this turn of the policy.", examples=[None])
+    calls: list[CallOut] = Field(description="The calls that it answers.")
+
+
 class CompletionOut(Schema):
     position: int = Field(examples=[0])
     text: str = Field(examples=["<answer>18</answer>"])
-    num_tokens: int | None = Field(examples=[9])
-    end_reason: str = Field(examples=["stop"])
+    num_tokens: int | None = Field(description="Of the policy.", examples=[9])
+    end_reason: str = Field(
+        description="stop, length or unknown; of an episode also turns, done, failed "
+        "or timeout.",
+        examples=["stop"],
+    )
     reward: Real = Field(examples=[1.2])
     rule_scores: dict[str, Real] = Field(examples=[{"answer": 1.0, "format": 1.0}])
     advantage: Real = Field(examples=[1.5])
     mean_logprob: Real = Field(examples=[-0.4])
+    turns: list[TurnOut] = Field(
+        description="Of an episode; else empty: the text is one turn of the policy."
+    )
 
 
 class RulePartOut(Schema):
@@ -279,7 +315,9 @@ class CompletionFilters(Schema):
         description="right (correct by the rules that compare with the answer; without "
         "such rules, by the highest reward), not_right or unscored",
     )
-    end: Short = Field("", description="stop, length or unknown")
+    end: Short = Field(
+        "", description="stop, length, turns, done, failed, timeout or unknown"
+    )
     first_step: StepBound
     last_step: StepBound
     prompt: StepBound
@@ -289,6 +327,9 @@ class CompletionFilters(Schema):
     max_advantage: Number
     min_length: StepBound
     max_length: StepBound
+    min_turns: StepBound
+    min_waited: Number
+    tools: Short = Field("", description="failed: a tool call failed")
     rule: Short
     min_score: Number
     max_score: Number

@@ -288,6 +288,8 @@ def annotation_lines(run: Run) -> Iterator[str]:
                     "end_reason": completion.end_reason,
                     "rules": dict(zip(group.rule_names, scores, strict=False)),
                 }
+                if completion.turns:
+                    row["turns"] = [turn.model_dump() for turn in completion.turns]
             row |= {
                 "good": annotations.num_up,
                 "bad": annotations.num_down,

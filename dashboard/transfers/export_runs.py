@@ -38,6 +38,7 @@ GROUPS_AT_ONCE = 50  # whose completions are in memory together
 STEPS_AT_ONCE = 500  # whose values are in memory together
 PIECE_BYTES = 64 * 2**10
 OWN = {"step": pa.int64(), "time": pa.timestamp("us", tz="UTC")}
+CALL = ("name", "arguments", "result", "error")
 COLUMNS: dict[str, pa.DataType] = {
     "step": pa.int64(),
     "prompt_index": pa.int64(),
@@ -52,6 +53,20 @@ COLUMNS: dict[str, pa.DataType] = {
     "num_tokens": pa.int64(),
     "end_reason": pa.string(),
     "mean_logprob": pa.float64(),
+    "turns": pa.list_(
+        pa.struct(
+            {
+                "author": pa.string(),
+                "name": pa.string(),
+                "start": pa.int64(),
+                "end": pa.int64(),
+                "token_end": pa.int64(),
+                "seconds": pa.float64(),
+                "reward": pa.float64(),
+                "calls": pa.list_(pa.struct(dict.fromkeys(CALL, pa.string()))),
+            }
+        )
+    ),
     "signal": pa.string(),
     "is_trained": pa.bool_(),
     "group_reward_mean": pa.float64(),
@@ -118,6 +133,7 @@ def _row(group: Group, completion: Completion, marks: Annotations) -> Record:
         "num_tokens": completion.num_tokens,
         "end_reason": completion.end_reason,
         "mean_logprob": number(completion.mean_logprob),
+        "turns": [turn.model_dump() for turn in completion.turns] or None,
         "signal": group.signal,
         "is_trained": group.is_trained,
         "group_reward_mean": number(group.reward_mean),

@@ -15,7 +15,9 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from dashboard.datasets.parsing.records import (
     Record,
@@ -27,14 +29,15 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.row import Prompt, as_json
 from trainer.client.lines import number, rule_name
-from trainer.events import EndReason
+from trainer.events import EndReason, TurnRecord
 from trainer.rewards.rule import Answer, as_answer, message_text
 
-ENDS: dict[str, EndReason] = {"stop": "stop", "length": "length"}
+ENDS: tuple[EndReason, ...] = get_args(EndReason)
 MAX_STEP = MAX_COUNT = 2**31 - 1
 LATEST_TIME = 253_402_300_800  # the year 10000
 _TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
 _VERL_OWN = {"input", "output", "gts", "score", "step"}
+_TURNS = TypeAdapter(list[TurnRecord])
 # Of a message, beside role and content.
 _KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content")
 
@@ -52,6 +55,7 @@ class Sample:
     advantage: float | None = None
     num_tokens: int | None = None
     end_reason: EndReason = "unknown"
+    turns: list[dict[str, Any]] = field(default_factory=list)  # as TurnRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,11 +160,27 @@ def _cohort(values: dict[str, Any]) -> Sample:
         scores={rule_name(name): _finite(score) for name, score in rules.items()},
         advantage=_number(values, "advantage"),
         num_tokens=_count(values, "num_tokens"),
-        end_reason=ENDS.get(str(values.get("end_reason")), "unknown"),
+        end_reason=next(
+            (end for end in ENDS if end == values.get("end_reason")), "unknown"
+        ),
+        turns=_turns(values.get("turns")),
     )
 
 
 _READERS = {"TRL": _trl, "verl": _verl, "Cohort": _cohort}
+
+
+def _turns(value: Any) -> list[dict[str, Any]]:
+    try:
+        turns = _TURNS.validate_python(value or [], extra="ignore")
+    except ValidationError:
+        raise Bad(
+            "turns",
+            value,
+            "The value is not a list of turns.",
+            "Write [{author, start, end, …}, …] as an export has it.",
+        ) from None
+    return [turn.model_dump(exclude_defaults=True) for turn in turns]
 
 
 def _step(values: dict[str, Any]) -> int:

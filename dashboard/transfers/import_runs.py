@@ -44,6 +44,7 @@ from trainer.events import (
     RunFinished,
     ScoredCompletion,
     StepFinished,
+    TurnRecord,
 )
 from trainer.rewards.rule import message_text
 
@@ -298,6 +299,7 @@ class EventWriter:
                     },
                     advantage=advantage,
                     mean_logprob=None,
+                    turns=[TurnRecord.model_validate(turn) for turn in sample.turns],
                 )
                 for sample, reward, advantage in zip(
                     samples, rewards, advantages, strict=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,15 +20,19 @@ def read(kind: type[T], tree: Mapping[str, Any], **parts: Any) -> T:
     Person(username='alice', name='Alice')
     """
     values = dict(parts)
-    for field in fields(kind):
-        if field.name in tree and field.name not in parts:
-            values[field.name] = _value(field.name, tree[field.name])
-        elif field.name not in parts and field.default is MISSING:
+    for part in fields(kind):
+        if part.name in tree and part.name not in parts:
+            values[part.name] = _value(part.name, tree[part.name])
+        elif part.name not in parts and not _has_default(part):
             raise ValueError(
-                f"The server sent a {kind.__name__} without {field.name!r}. Check the "
+                f"The server sent a {kind.__name__} without {part.name!r}. Check the "
                 "server URL, or update the server."
             )
     return kind(**values)
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def _value(name: str, value: Any) -> Any:
@@ -99,6 +103,30 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that the policy called, and what came back."""
+
+    name: str
+    arguments: str
+    result: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of an episode; its message is `text[start:end]` of the completion."""
+
+    author: str  # policy, environment or tool
+    name: str  # of the tool
+    start: int
+    end: int
+    token_end: int | None
+    seconds: float | None
+    reward: float | None
+    calls: list[Call]
+
+
+@dataclass(frozen=True, slots=True)
 class SampledCompletion:
     position: int
     text: str
@@ -108,6 +136,8 @@ class SampledCompletion:
     rule_scores: dict[str, float | None]
     advantage: float | None
     mean_logprob: float | None
+    # Of an episode; empty for one turn of the policy, and from an older server.
+    turns: list[Turn] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,4 +167,6 @@ PARTS: dict[str, type[Any]] = {
     "dataset_version": VersionRef,
     "recipe_version": VersionRef,
     "completions": SampledCompletion,
+    "turns": Turn,
+    "calls": Call,
 }
