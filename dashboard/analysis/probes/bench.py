@@ -296,7 +296,9 @@ def _of_run(chosen: Mapping[str, Any], step: int | None) -> Bench:
         if group.prompt_index not in rows:
             continue  # the run was given other rows than the version's
         tried = [
-            Tried(completion.text, is_truncated=completion.end_reason == "length")
+            Tried(
+                completion.policy_text, is_truncated=completion.end_reason == "length"
+            )
             for completion in completions[:MAX_OF_GROUP]
         ]
         benches.append(

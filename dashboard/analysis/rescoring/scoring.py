@@ -169,7 +169,7 @@ def samples_of(
     return [
         Sample(
             group.prompt.removesuffix(begun),
-            completion.text,
+            completion.policy_text,
             answer,
             row.columns,
             messages=answered,

@@ -69,6 +69,21 @@ def test_what_a_row_begins_is_scored_with_its_completions(team, prompt, scores):
     assert found["new"].tolist() == scores
 
 
+def test_an_environments_words_are_not_scored(team):
+    run = make_scored_run(team, num_steps=1, num_prompts=1)
+    turns = [
+        {"author": "policy", "start": 0, "end": 11},  # it must be
+        {"author": "environment", "start": 11, "end": 12},  # 0, which is right
+    ]
+    GroupCompletions.objects.update(turns=[[], [], turns, []])
+
+    rescoring = see_through(start(run, [RIGHT]))
+
+    found = read_columns(rescoring).completions
+    assert found["old"].tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert found["new"].tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
 def test_nothing_stored_of_the_run_is_changed(team):
     run = make_scored_run(team)
     before = (
