@@ -48,6 +48,7 @@ from dashboard.completions.search.columns import compares_answers
 from dashboard.completions.search.facets import Facet, Facets
 from dashboard.completions.search.results import TEXT_SECONDS, Found, find
 from dashboard.completions.search.text import excerpt
+from dashboard.completions.turns import messages_of
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
@@ -149,7 +150,7 @@ def completions(
             _line(
                 c,
                 snippet=snippets.get(c.group.prompt_index, ""),
-                pieces=excerpt(c.text, matches.pattern),
+                pieces=excerpt(messages_of(c), matches.pattern),
                 marks=marks.get((c.group_id, c.position)),
                 of_group=marks.get((c.group_id, None)),
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -72,6 +73,7 @@ from dashboard.completions.rule_logs import (
 from dashboard.completions.signals.figures import READERS, SignalForm
 from dashboard.completions.sparklines import signal_words
 from dashboard.completions.tokens import find_near, read_tokens, which_are_kept
+from dashboard.completions.turns import Block, blocks_of
 from dashboard.pages.requests import Request, read_number
 from dashboard.project.database import FixedQuery
 from dashboard.runs.models import Run
@@ -94,6 +96,7 @@ class Card:
     text: str  # truncated if the group's texts are very long
     notes: list[RuleNote]
     rendered: Rendered | None  # Markdown, in the view `rendered`
+    blocks: list[Block]  # of an episode
     marks: Annotations
 
     @property
@@ -295,7 +298,10 @@ def _describe_group(
     texts = [rank.completion.text for rank, _ in merged]
     is_much = sum(map(len, texts)) > MAX_CHARS
     share = MAX_CHARS // len(texts) if is_much else None
-    rendered = render_texts(texts) if form == "rendered" else [None] * len(texts)
+    blocks = [blocks_of(rank.completion, share) for rank, _ in merged]
+    rendered: Sequence[Rendered | None] = [None] * len(texts)
+    if form == "rendered":
+        rendered, blocks = _render(texts, blocks)
     groups_url = reverse("groups", args=[membership.team.slug, run.pk])
     visits = visits_around(group_)
     ends = [completion.end_reason for completion in completions]
@@ -310,9 +316,10 @@ def _describe_group(
                 text=rank.completion.text[:share],
                 notes=notes.get(rank.completion.position, []),
                 rendered=html,
+                blocks=turns,
                 marks=marks.get((group_.pk, rank.completion.position), Annotations()),
             )
-            for (rank, alike), html in zip(merged, rendered, strict=True)
+            for (rank, alike), html, turns in zip(merged, rendered, blocks, strict=True)
         ],
         "num_rules": min(len(group_.rule_names), MAX_RULES),
         "rules": group_.rule_names[:MAX_RULES],
@@ -341,6 +348,25 @@ def _describe_group(
         "groups_url": groups_url,
         "step_query": view.query_of_step(group_.step),
     }
+
+
+def _render(
+    texts: Sequence[str], blocks: Sequence[Sequence[Block]]
+) -> tuple[list[Rendered | None], list[list[Block]]]:
+    """Render each text, or of an episode the turns of the policy."""
+    parts = [
+        [block.text for block in turns if block.is_policy] if turns else [text]
+        for text, turns in zip(texts, blocks, strict=True)
+    ]
+    rendered = iter(render_texts([part for some in parts for part in some]))
+    wholes: list[Rendered | None] = []
+    episodes: list[list[Block]] = []
+    for turns in blocks:
+        wholes.append(None if turns else next(rendered))
+        episodes.append(
+            [replace(b, rendered=next(rendered)) if b.is_policy else b for b in turns]
+        )
+    return wholes, episodes
 
 
 _tokens_of = FixedQuery(
@@ -445,7 +471,12 @@ def samples(request: Request, team: Team, run: Run) -> HttpResponse:
         "is_chosen": step is not None,
         "around": explain(run, step) if step else None,
         "completions": [
-            (title, completion, completion.text[:MAX_SAMPLE_CHARS])
+            (
+                title,
+                completion,
+                completion.text[:MAX_SAMPLE_CHARS],
+                blocks_of(completion, MAX_SAMPLE_CHARS),
+            )
             for title, completion in completions
             if completion
         ],

@@ -78,3 +78,16 @@ test("bidirectional control characters are escaped", () => {
   assert.match(describe(turned, 0), / · "\\u202ea" · /);
   assert.match(describe(turned, 1), / · "\\u2067b" · /);
 });
+
+test("a token of an environment is described as not trained", () => {
+  const turns = [
+    ["policy", true, 1],
+    ["calculator", false, 2],
+    ["policy", true, 3],
+  ];
+  const episode = { ...COMPLETION, turns };
+
+  const reported = [0, 1, 2].map((at) => describe(episode, at).endsWith("not trained"));
+
+  assert.deepEqual(reported, [false, true, false]);
+});

@@ -14,6 +14,7 @@ from django import forms
 from dashboard.analysis.statistics import subtract
 from dashboard.completions.forms import FilterForm
 from dashboard.completions.models import Completion, Group
+from dashboard.completions.turns import Row, pair_rows
 from dashboard.runs.models import Run
 
 RANK, SAMPLED = "rank", "sampled"
@@ -59,6 +60,11 @@ class Pair:
     theirs: Completion | None
     our_rules: Scores
     their_rules: Scores
+
+    @property
+    def rows(self) -> list[Row]:
+        """The turns, where one of the two is an episode."""
+        return pair_rows(self.ours, self.theirs)
 
     @property
     def delta(self) -> float | None:

@@ -12,6 +12,7 @@ from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
 from dashboard.completions.prompt_forms import CLASS_WORDS
 from dashboard.completions.sparklines import signal_words
+from dashboard.completions.turns import blocks_of, describe_end, fold, token_turns
 from dashboard.pages.help import explain
 from dashboard.pages.templatetags.addresses import address
 from dashboard.project.database import FixedQuery
@@ -27,6 +28,10 @@ from dashboard.runs.queries import list_children
 from trainer.metric_names import title_of
 
 register = template.Library()
+register.filter("turn_blocks", blocks_of)
+register.filter("token_turns", token_turns)
+register.filter("fold", fold)
+register.filter("end_words", describe_end)
 
 # A run's tabs and the views in each: a page's `tab`, its title, its address.
 RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {

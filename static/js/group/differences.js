@@ -4,9 +4,11 @@ import { compare, describe, draw, isAlike } from "./diff.js";
 
 function drawOne(element) {
   const base = document.getElementById(element.dataset.diffWith);
+  if (!base) return; // of a text that is shown in part
   const found = compare(base.textContent, element.textContent, window.Diff);
   if (found && isAlike(found)) draw(element, found.pieces);
-  const note = element.closest("[data-completion]").querySelector("[data-diff-note]");
+  const part = element.closest("[data-turn], [data-completion]");
+  const note = part.querySelector("[data-diff-note]");
   note.textContent = describe(found, element.dataset.diffName);
 }
 

@@ -27,11 +27,26 @@ function drawLegend(legend, scale) {
   legend.replaceChildren(title, ...steps);
 }
 
+// The author in front of the first token of each turn.
+function withAuthors(tokens, turns) {
+  const drawn = [...tokens];
+  for (const [at, [author]] of [...turns.entries()].reverse()) {
+    const start = at ? turns[at - 1][2] : 0;
+    if (start >= tokens.length) continue;
+    const name = document.createElement("span");
+    name.className = "token-author";
+    name.textContent = author;
+    drawn.splice(start, 0, name);
+  }
+  return drawn;
+}
+
 function drawTokens(element, completion, scale) {
   const tokens = makeTokens(completion, scale).slice(0, MAX_TOKENS);
-  element.replaceChildren(...tokens);
+  element.replaceChildren(...withAuthors(tokens, completion.turns));
   // For a very long group the trainer logs only the first tokens of each completion.
-  const count = Math.max(completion.ids.length, Number(element.dataset.numTokens));
+  const sampled = completion.turns.at(-1)?.[2] ?? Number(element.dataset.numTokens);
+  const count = Math.max(completion.ids.length, sampled);
   if (count <= tokens.length) return;
   const rest = document.createElement("p");
   rest.className = "completion-note m-0 text-quiet text-small";
@@ -92,7 +107,10 @@ export async function drawTokenView(page, onDrawn) {
     const used = scale ?? makeScale(found, "none");
     for (const element of list.querySelectorAll("[data-tokens]")) {
       const completion = completions.get(Number(element.dataset.tokens));
-      if (completion) drawTokens(element, completion, used);
+      if (!completion) continue;
+      // Author, whether it is the policy, and where its tokens end.
+      completion.turns = JSON.parse(element.dataset.turns || "[]");
+      drawTokens(element, completion, used);
     }
     drawLegend(page.querySelector("[data-token-legend]"), used);
     page.querySelector("[data-token-bar]").hidden = false;

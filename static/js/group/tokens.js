@@ -3,6 +3,7 @@
 import { sig4 } from "../live/numbers.js";
 
 const NUM_LEVELS = 4;
+const NOT_TRAINED = "not trained";
 
 // Where the colour begins, and whether it has two sides. A ratio's sides are in logs.
 const SCALES = {
@@ -103,6 +104,12 @@ const quote = (piece) =>
     (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 
+// Whether an environment or a tool wrote the token.
+function isUntrained({ turns = [] }, at) {
+  const [, isPolicy] = turns.find(([, , end]) => at < end) ?? [null, true];
+  return !isPolicy;
+}
+
 // All values of one token, in the order of the engine's formula.
 export function describe(completion, at) {
   const { ids, pieces, logprob, clipped } = completion;
@@ -119,7 +126,8 @@ export function describe(completion, at) {
     const value = completion[name]?.[at];
     if (isNumber(value)) parts.push(`${words} ${sig4(value)}${unit}`);
   }
-  if (clipped) parts.push(CLIPPED[clipped[at]]);
+  if (isUntrained(completion, at)) parts.push(NOT_TRAINED);
+  else if (clipped) parts.push(CLIPPED[clipped[at]]);
   return parts.join(" · ");
 }
 
@@ -129,7 +137,13 @@ export function makeTokens(completion, scale) {
   return pieces.map((piece, at) => {
     const token = document.createElement("span");
     token.className = special[at] ? "token is-special" : "token";
-    const level = scale.levelOf(values?.[at]);
+    const isOutside = isUntrained(completion, at);
+    if (isOutside) {
+      token.classList.add("is-untrained");
+      token.title = NOT_TRAINED;
+    }
+    const isBlank = isOutside && scale.name === "advantage";
+    const level = isBlank ? 0 : scale.levelOf(values?.[at]);
     if (level) token.dataset.level = level;
     token.dataset.at = at;
     token.textContent = show(piece);

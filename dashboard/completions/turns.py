@@ -1,0 +1,148 @@
+"""The turns of an episode, as pages show them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString
+
+from dashboard.completions.flags import ENDS
+from dashboard.completions.models import Completion
+from dashboard.completions.rendering import Rendered
+from trainer.events import TurnRecord
+
+# What is longer is folded: tools write pages.
+SHOWN_LINES, SHOWN_CHARS = 6, 600
+
+Row = tuple[list["Block"], list["Block"]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """A turn and its message, without what the chat template writes around it."""
+
+    record: TurnRecord
+    text: str
+    round: int  # the turns of the policy so far, with this one
+    num_tokens: int | None  # None: unknown
+    rendered: Rendered | None = None
+
+    @property
+    def is_policy(self) -> bool:
+        return self.record.author == "policy"
+
+    @property
+    def label(self) -> str:
+        return self.record.name or self.record.author
+
+    @property
+    def shows_text(self) -> bool:
+        """False for a tool's text that its calls repeat."""
+        rest = self.text
+        for call in self.record.calls:
+            rest = rest.replace(call.result or call.error, "", 1)
+        return not self.record.calls or bool(rest.strip())
+
+
+def blocks_of(
+    completion: Completion | Mapping[str, Any], limit: int | None = None
+) -> list[Block]:
+    """Return the turns within the first `limit` characters; none: it is no episode.
+
+    A test of a model has completions as JSON.
+    """
+    if isinstance(completion, Completion):
+        text, turns = completion.text, completion.turns
+    else:
+        text = completion["text"]
+        turns = tuple(map(TurnRecord.model_validate, completion.get("turns", ())))
+    shown, num_rounds = text[:limit], 0
+    blocks: list[Block] = []
+    first: int | None = 0  # token of the turn
+    for turn in turns:
+        num_rounds += turn.author == "policy"
+        end = turn.token_end
+        if not blocks or turn.start < len(shown):
+            blocks.append(
+                Block(
+                    record=turn,
+                    text=shown[turn.start : turn.end],
+                    round=num_rounds,
+                    num_tokens=None if first is None or end is None else end - first,
+                )
+            )
+        first = end
+    return blocks
+
+
+def messages_of(completion: Completion) -> str:
+    """Return the text without what the chat template writes between turns."""
+    messages = [block.text for block in blocks_of(completion)]
+    return " ".join(messages) if messages else completion.text
+
+
+def pair_rows(ours: Completion | None, theirs: Completion | None) -> list[Row]:
+    """Set turns of the policy beside each other, and the replies to them.
+
+    No rows: neither is an episode.
+    """
+    if not any(c and c.turns for c in (ours, theirs)):
+        return []
+    sides = [_blocks_or_text(c) for c in (ours, theirs)]
+    rounds = range(1 + max(block.round for side in sides for block in side))
+    rows = [
+        tuple(
+            [b for b in side if b.round == number and b.is_policy == is_policy]
+            for side in sides
+        )
+        for number in rounds
+        for is_policy in (True, False)
+    ]
+    return [(mine, its) for mine, its in rows if mine or its]
+
+
+def _blocks_or_text(completion: Completion | None) -> list[Block]:
+    if completion is None or completion.turns:
+        return blocks_of(completion) if completion else []
+    text = completion.text
+    record = TurnRecord(author="policy", start=0, end=len(text))
+    tokens = completion.num_tokens
+    return [Block(record=record, text=text, round=1, num_tokens=tokens)]
+
+
+def fold(text: str) -> SafeString:
+    """Show the first lines, and the others when they are asked for."""
+    lines = text.splitlines(keepends=True)
+    head = "".join(lines[:SHOWN_LINES])[:SHOWN_CHARS]
+    rest = text[len(head) :]
+    if not rest:
+        return escape(text)
+    num, noun = len(lines) - SHOWN_LINES, "line"
+    if len(head) == SHOWN_CHARS:
+        num, noun = len(rest), "character"
+    return format_html(
+        '{}<details class="turn-fold"><summary>{} more {}{}</summary>{}</details>',
+        head,
+        f"{num:,}",
+        noun,
+        "" if num == 1 else "s",
+        rest,
+    )
+
+
+def describe_end(reason: str) -> str:
+    """Say why a completion ended; "": it is unknown."""
+    return "" if reason == "unknown" else ENDS[reason].label
+
+
+def token_turns(completion: Completion) -> str:
+    """List author and end of each turn's tokens, as JSON; "": they are unknown."""
+    turns = [
+        (block.label, block.is_policy, block.record.token_end)
+        for block in blocks_of(completion)
+    ]
+    return "" if any(end is None for *_, end in turns) else json.dumps(turns)
