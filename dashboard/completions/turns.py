@@ -85,6 +85,13 @@ def messages_of(completion: Completion) -> str:
     return " ".join(messages) if messages else completion.text
 
 
+def transcript_of(completion: Completion) -> str:
+    """Return the messages under their authors; of a single turn its text."""
+    blocks = blocks_of(completion)
+    messages = [f"{block.label}: {block.text}" for block in blocks]
+    return "\n\n".join(messages) if messages else completion.text
+
+
 def pair_rows(ours: Completion | None, theirs: Completion | None) -> list[Row]:
     """Set turns of the policy beside each other, and the replies to them.
 

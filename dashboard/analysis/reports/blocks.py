@@ -27,6 +27,7 @@ from dashboard.completions.rewards import (
     sort_ranks,
     step_recipe,
 )
+from dashboard.completions.turns import transcript_of
 from dashboard.runs.charts.series import read_evaluated
 from dashboard.runs.models import Run
 
@@ -68,7 +69,7 @@ def _describe_completion(rank: GroupRank) -> dict[str, Any]:
     completion = rank.completion
     return {
         "number": completion.position + 1,
-        "text": _cut(completion.text),
+        "text": _cut(transcript_of(completion)),
         "reward": completion.reward,
         "advantage": completion.advantage,
         "num_tokens": completion.num_tokens,

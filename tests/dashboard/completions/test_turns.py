@@ -8,7 +8,13 @@ from django.urls import reverse
 
 from dashboard.completions.models import Completion, Group
 from dashboard.completions.rewards import merge_equal, rank_completions
-from dashboard.completions.turns import blocks_of, fold, pair_rows, token_turns
+from dashboard.completions.turns import (
+    blocks_of,
+    fold,
+    pair_rows,
+    token_turns,
+    transcript_of,
+)
 from dashboard.supervision.storage import NumberedEvent, copy_groups
 from tests.dashboard.completions.episodes import (
     FAILED,
@@ -159,6 +165,11 @@ def test_a_test_of_a_model_shows_turns():
     assert "ended by environment" in html
     assert "<pre" in single
     assert "data-turn" not in single
+
+
+def test_reports_name_the_authors():
+    assert transcript_of(stored(READ)) == f"policy: Read.\n\nread: {LONG}"
+    assert transcript_of(stored(SINGLE)) == SINGLE.text
 
 
 def test_tokens_have_the_author_of_their_turn():
