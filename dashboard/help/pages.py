@@ -36,6 +36,7 @@ GROUPS = {
     ),
     "Train": (
         "launch",
+        "environments",
         "methods",
         "rollout-engines",
         "gpus-and-scale",
