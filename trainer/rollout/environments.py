@@ -90,9 +90,9 @@ class GuessEnvironment:
 
     The reply to a number is + where the number to find is higher, - where it is lower,
     and . where it is the one, which ends the game, as ! does for what is no number. A
-    turn's reward is 1 for a number that agrees with all replies before it; the
-    episode's is 1 for a hit. The number to find is the row's answer; without one, the
-    seed draws it.
+    turn's reward is the share of the numbers that were possible before it and no longer
+    are; the episode's is 1 for a hit. The number to find is the row's answer; without
+    one, the seed draws it.
 
     >>> game = GuessEnvironment()
     >>> row = Row(index=0, prompt="5 24 ?", answer="17", columns={})
@@ -111,18 +111,19 @@ class GuessEnvironment:
     def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
         lowest, highest = _range_of(row)
         target = _target_of(row, lowest, highest, seed)
-        for turn in said[:-1]:
-            guess = int(turn.content)
+        num_before = num_left = highest - lowest + 1
+        for turn in said:
+            text = turn.content.strip()
+            if not _NUMBER.fullmatch(text) or len(text) > _MOST_DIGITS:
+                return _answer(_NO_NUMBER, is_done=True)
+            guess, num_before = int(text), num_left
+            if guess == target:
+                return _answer(_HIT, is_done=True, reward=1.0, episode_reward=1.0)
             lowest = max(lowest, guess + 1) if guess < target else lowest
             highest = min(highest, guess - 1) if guess > target else highest
-        text = said[-1].content.strip()
-        if not _NUMBER.fullmatch(text) or len(text) > _MOST_DIGITS:
-            return _answer(_NO_NUMBER, is_done=True)
-        guess = int(text)
-        agrees = float(lowest <= guess <= highest)
-        if guess == target:
-            return _answer(_HIT, is_done=True, reward=agrees, episode_reward=1.0)
-        return _answer(_HIGHER if guess < target else _LOWER, reward=agrees)
+            num_left = highest - lowest + 1
+        reward = 1 - num_left / num_before
+        return _answer(_HIGHER if guess < target else _LOWER, reward=reward)
 
 
 _MOST_DIGITS = 9

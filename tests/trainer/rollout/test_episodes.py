@@ -401,7 +401,9 @@ def test_guess_says_higher_lower_and_hit():
     replies = replies_of("17", ["9", "20", "8", "17"])
 
     assert [reply.messages[0]["content"] for reply in replies] == ["+", "-", "+", "."]
-    assert [reply.reward for reply in replies] == [1.0, 1.0, 0.0, 1.0]
+    # of 20 numbers 15 are left, then 10, still 10, and none
+    rewards = [reply.reward for reply in replies]
+    assert rewards == pytest.approx([5 / 20, 5 / 15, 0.0, 1.0])
     assert [reply.episode_reward for reply in replies] == [0.0, 0.0, 0.0, 1.0]
     assert [reply.is_done for reply in replies] == [False, False, False, True]
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.rollout.test_episodes import LIMITS, Scripted, user
+from tests.trainer.rollout.test_rollout import prompts_of
 from tests.trainer.vllm_models import (
     CLOSE,
     TEXTS,
@@ -18,9 +20,12 @@ from tests.trainer.vllm_models import (
     stir,
     write_wide_model,
 )
+from trainer.config import DataConfig
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
+from trainer.rollout.chat import ChatFormat
 from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.episodes import EpisodePlayer
 from trainer.rollout.vllm import VllmEngine, VllmSampler
 from trainer.types import Rollout
 
@@ -63,6 +68,27 @@ def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
     for (mine,), (theirs,) in zip(found, expected, strict=True):
         assert mine.logprobs == pytest.approx(theirs.logprobs, abs=CLOSE)
         assert (mine.text, mine.end_reason) == (theirs.text, theirs.end_reason)
+
+
+def test_episodes_are_those_of_the_transformers_engine(policy, engine):
+    """Turns have limits of their own, and later ones begin with all before them."""
+    environment = Scripted(lambda _row, _seed, said: user("+" * len(said)))
+    chat = ChatFormat(policy.tokenizer, DataConfig(rows="-", chat_template="none"))
+    limits = replace(LIMITS, turns=4, turn_tokens=30, policy_tokens=60, tokens=120)
+    prompts = prompts_of(policy)
+    played = [
+        EpisodePlayer(own, environment, chat, limits=limits, seed=3).play(
+            prompts, [(1, 2)] * len(prompts), GREEDY
+        )
+        for own in (engine, TransformersEngine(policy, max_batch_rows=64))
+    ]
+
+    assert ids_of(played[0]) == ids_of(played[1])
+    ends = [[episode.end_reason for episode in group] for group in played[0]]
+    assert ends == [[episode.end_reason for episode in group] for group in played[1]]
+    assert (
+        max(len(episode.policy_turns) for group in played[0] for episode in group) > 1
+    )
 
 
 def test_a_stop_text_ends_the_same_token_as_in_the_transformers_engine(policy, engine):

@@ -18,6 +18,8 @@ from tests.trainer.rollout.test_one_step_off import (
     run,
     tree_of,
 )
+from tests.trainer.run.test_runs_of_episodes import GUESS
+from tests.trainer.run.test_runs_of_episodes import tree_of as guess_tree
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -247,3 +249,23 @@ def test_a_run_continues_when_one_of_its_servers_is_killed_and_started_again(
     steps = only(read_events(log), "step_finished")
     assert len(steps) == 30
     assert max(step["metrics"]["mismatch/mean"] for step in steps) < CLOSE
+
+
+def test_a_run_of_episodes_samples_from_a_server(tmp_path, token_file):
+    server = Server(GUESS / "model", token_file)
+    tree = guess_tree(
+        rollout={
+            "engine": "vllm_server",
+            "url": server.url,
+            "token_file": str(token_file),
+        },
+        model={"dtype": "float32"},
+    )
+
+    code, events = run(tmp_path, tree)
+
+    server.end()
+    assert code == 0, events[-1]
+    steps = [event["metrics"] for event in only(events, "step_finished")]
+    assert [metrics["episode/num_turns"] > 2 for metrics in steps] == [True] * 4
+    assert max(metrics["mismatch/mean"] for metrics in steps) < CLOSE
