@@ -121,7 +121,8 @@ class ScoredCompletion(_Record):
     mean_logprob: float | None  # nats per token, under the policy that sampled it
     logs: dict[str, str] = {}  # what rules printed, by rule; see num_notes
     errors: dict[str, str] = {}  # why rules failed to give a score
-    turns: list[TurnRecord] = []  # none: it is one turn of the policy
+    # Of an episode; other completions have none, in the log neither.
+    turns: list[TurnRecord] = Field([], exclude_if=lambda turns: not turns)
 
 
 class GroupScored(Event):

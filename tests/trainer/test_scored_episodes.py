@@ -9,6 +9,7 @@ from tests.trainer.scored import make_prompt, run_config
 from trainer.algorithm.credit import credit_groups
 from trainer.config import LossConfig, RewardConfig
 from trainer.errors import error_share
+from trainer.events import ScoredCompletion
 from trainer.gathering import (
     Gathered,
     SampledBatch,
@@ -208,6 +209,26 @@ def test_a_completion_of_one_turn_has_no_records():
     )
 
     assert turn_records(one) == []
+
+
+def test_a_completion_of_one_turn_is_logged_without_turns(played):
+    fields = {
+        "text": "9",
+        "num_tokens": 2,
+        "end_reason": "stop",
+        "reward": 1.0,
+        "rules": {},
+        "advantage": 0.0,
+        "mean_logprob": -0.5,
+    }
+
+    one, several = (
+        ScoredCompletion(**fields, turns=turns).model_dump(mode="json")
+        for turns in ([], turn_records(played))
+    )
+
+    assert "turns" not in one
+    assert len(several["turns"]) == 6
 
 
 def test_metrics_count_turns_calls_and_ends(played, failed):
