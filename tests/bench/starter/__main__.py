@@ -42,7 +42,7 @@ NUM_STEPS = {"countdown": Teaching().num_steps, "guess": 300}
 _WARMUP_SHARE = 1 / 3
 # A row's demonstration, for supervised steps, fits into the run's 96 tokens.
 _MAX_MISSES = 4
-_NUM_GAMES = 1_088  # 64 of them held out
+_NUM_GAMES = 1_152  # 128 of them held out
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tests.bench.starter.__main__ import SHIPPED
+from tests.bench.starter.__main__ import SHIPPED, STARTERS
 from tests.bench.starter.__main__ import main as make_starter
 from tests.trainer.rewards.scores import score_completion
 from trainer.__main__ import main
@@ -20,6 +20,7 @@ from trainer.config import load_config
 from trainer.data import read_rows
 from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe, recipe_bounds
+from trainer.rollout.environments import GuessEnvironment, Said
 from trainer.tokenizers import load_tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +61,44 @@ def test_every_file_has_the_hash_that_was_written_last(made, is_shipped):
     assert {"rows.jsonl", "recipe.json", "run.toml"} < set(hashes)
     for name, sha256 in hashes.items():
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
+
+
+@pytest.fixture(scope="module")
+def game(tmp_path_factory):
+    """The game guess, made with ten steps."""
+    folder = tmp_path_factory.mktemp("warm") / "guess"
+    make_starter([str(folder), "--task", "guess", "--steps", "10"])
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "recipe.json", "run.toml"])
+def test_the_shipped_game_comes_from_the_command(game, name):
+    assert (STARTERS / "guess" / name).read_bytes() == (game / name).read_bytes()
+
+
+def test_the_shipped_game_has_the_hashes_that_were_written_last():
+    folder = STARTERS / "guess"
+    hashes = facts_of(folder)["sha256"]
+
+    assert {"model/model.safetensors", "rows.jsonl", "run.toml"} < set(hashes)
+    for name, sha256 in hashes.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == sha256
+    assert facts_of(folder)["steps"] == 300
+
+
+def test_every_row_of_the_game_can_be_played():
+    config = load_config(STARTERS / "guess" / "run.toml")
+    game = GuessEnvironment()
+
+    rows = read_rows(STARTERS / "guess" / "rows.jsonl")
+
+    assert len(rows) - config.data.num_eval_rows == 1_024
+    assert len({(row.prompt, str(row.answer)) for row in rows}) == len(rows)
+    for row in rows:
+        assert game.open(row, 0) == ()
+        answer = str(row.answer)
+        reply = game.reply(row, 0, [Said(text=answer, content=answer)])
+        assert reply.episode_reward == 1.0
 
 
 def test_every_row_has_a_prompt_a_newcomer_can_read_and_an_answer_that_scores():
