@@ -161,12 +161,9 @@ class RunConfig(Settings):
     @property
     def longest_sequence(self) -> int:
         """Tokens of the longest prompt with its longest completion in any phase."""
-        length = self.data.max_prompt_tokens + max(
-            phase.config.rollout.max_new_tokens for phase in self.phase_configs
+        return self.data.max_prompt_tokens + max(
+            phase.config.longest_completion for phase in self.phase_configs
         )
-        if self.environment.is_there:
-            length = max(length, self.environment.max_tokens)
-        return length
 
     @property
     def runs_code(self) -> bool:

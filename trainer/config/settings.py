@@ -44,6 +44,13 @@ class Settings(Part):
     distributed: DistributedConfig = DistributedConfig()
 
     @property
+    def longest_completion(self) -> int:
+        """Tokens of the longest completion, those of its environment too."""
+        if self.environment.is_there:
+            return self.environment.max_tokens - self.data.max_prompt_tokens
+        return self.rollout.max_new_tokens
+
+    @property
     def loss_of_run(self) -> LossConfig:
         """The objective with what it takes from other parts filled in."""
         length = self.loss.constant_length or self.rollout.max_new_tokens

@@ -67,7 +67,7 @@ class Footprint:
         self._rows = rows = min(max(1, rows), _sequences_per_update(config))
         groups = -(-(rows - 1) // config.rollout.group_size) + 1
         self._num_prompts = rows if is_padded else min(rows, groups)
-        self._num_new = rows * config.rollout.max_new_tokens
+        self._num_new = rows * config.longest_completion
         self._tokens = self._num_new + self._num_prompts * self._prompt
 
     @property
@@ -268,7 +268,7 @@ class Footprint:
     def logits(self) -> int:
         """In float32, whatever the model computes in; and the last hidden states."""
         loss, sizes = self._config.loss, self._sizes
-        new = self._config.rollout.max_new_tokens
+        new = self._config.longest_completion
         tokens = self._rows * (self._length - 1 if loss.include_prompt else new)
         values = tokens * sizes.vocabulary
         if loss.kl_estimator == "full" and loss.kl_coef > 0:
@@ -377,7 +377,7 @@ def largest_update(config: RunConfig, *, num_processes: int) -> int:
 def _packed_rows(config: RunConfig, tokens: int) -> int:
     """Get completions of full length in a micro-batch, as `model.packing` cuts them."""
     prompt, group = config.data.max_prompt_tokens, config.rollout.group_size
-    tokens_of_sample = config.rollout.max_new_tokens + prompt / 4
+    tokens_of_sample = config.longest_completion + prompt / 4
     groups = int(tokens // (prompt + group * tokens_of_sample))
     return groups * group or int((tokens - prompt) // tokens_of_sample)
 

@@ -24,7 +24,11 @@ def test_a_run_has_no_environment_unless_it_is_chosen():
 
 
 def test_memory_is_planned_for_whole_episodes():
-    assert config_of().longest_sequence == 2_000
+    config = config_of()
+
+    assert config.longest_sequence == 2_000
+    assert config.longest_completion == 2_000 - 512
+    assert run_config().longest_completion == 256
 
 
 @pytest.mark.parametrize(
