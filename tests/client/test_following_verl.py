@@ -76,6 +76,32 @@ def test_a_step_is_reported_when_its_file_is_complete(fake, server, tmp_path):
     ]
 
 
+# As verl 0.6 decodes what Qwen's template writes.
+EPISODE = (
+    "Let me add.\n<tool_call>\n{}\n</tool_call>\nuser\n<tool_response>\n12\n"
+    "</tool_response>\n<tool_response>\n13\n</tool_response>\nassistant\nIt is 12."
+)
+
+
+def test_results_of_tools_become_turns_that_are_guessed(fake, server, tmp_path):
+    outputs = [EPISODE, "user\n<tool_response>\nnever closed"]
+    lines = [{"input": "5 + 7", "output": text, "score": 1.0} for text in outputs]
+    (tmp_path / "1.jsonl").write_text("".join(json.dumps(li) + "\n" for li in lines))
+    with Reporter("theirs", server=server, folder=tmp_path / "run") as reporter:
+        Follower(tmp_path, reporter, metrics=None).poll(is_over=True)
+
+    (group,) = (e for e in fake.events if isinstance(e, GroupScored))
+    episode, single = group.completions
+    assert episode.text == EPISODE
+    assert [(t.author, t.name, EPISODE[t.start : t.end]) for t in episode.turns] == [
+        ("policy", "", "Let me add.\n<tool_call>\n{}\n</tool_call>"),
+        ("tool", "tool (guessed)", "12"),
+        ("tool", "tool (guessed)", "13"),
+        ("policy", "", "It is 12."),
+    ]
+    assert single.turns == []
+
+
 @pytest.mark.slow
 def test_the_command_continues_its_run_after_a_restart(fake, server, tmp_path):
     folder = tmp_path / "rollouts"

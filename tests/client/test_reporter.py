@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from tests.client.server import FakeServer, serve
 from tests.environment import child_environment
 from trainer.client.delivery import Delivery
 from trainer.client.http import Server, Unreachable
-from trainer.client.reporter import Completion, Reporter
+from trainer.client.reporter import Completion, Reporter, Turn
 from trainer.client.spool import Spool
-from trainer.events import GroupScored, RunFailed, StepFinished, Warned
+from trainer.events import CallRecord, GroupScored, RunFailed, StepFinished, Warned
 
 ROOT = Path(__file__).parents[2]
 UNREACHABLE = Server("http://127.0.0.1:9", "secret")
@@ -394,3 +395,43 @@ def test_nothing_is_sent_to_a_closed_run(fake, server, tmp_path):
     delivery.heartbeat()
 
     assert "stopped" in delivery.over
+
+
+def test_turns_of_an_episode_are_reported(fake, server, tmp_path):
+    call = {"name": "add", "arguments": '{"a": 5}', "error": "No b."}
+    turns = [
+        Turn(author="policy", text="policy", reward=0.5),
+        Turn(author="tool", name="add", text="No b.", seconds=0.25, calls=[call]),
+    ]
+    rendered = "<say>policy<hear>No b.</hear>"
+    placed = [replace(turns[0], start=5), replace(turns[1], start=17)]
+    with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
+        cohort.group(
+            1,
+            "5 + 7",
+            [
+                Completion(turns=turns, reward=1.0),
+                Completion(text=rendered, turns=placed, reward=0.5),
+                Completion(text="12", reward=0.0),
+            ],
+        )
+        cohort.step(1)
+        cohort.group(2, "5 + 7", [Completion(turns=[Turn(author="me", text="")])])  # type: ignore[arg-type]
+        cohort.step(2)
+
+    group, step, *others = fake.events
+    assert isinstance(group, GroupScored)
+    assert isinstance(step, StepFinished)
+    made, given, single = group.completions
+    assert made.text == "policy: policy\n\nadd: No b."
+    assert given.text == rendered
+    for completion in (made, given):
+        texts = [completion.text[t.start : t.end] for t in completion.turns]
+        assert texts == ["policy", "No b."]
+        assert [t.reward for t in completion.turns] == [0.5, None]
+        assert completion.turns[1].calls == [CallRecord(**call)]
+    assert single.turns == []
+    assert step.metrics["episode/num_turns"] == 1.0
+    assert step.metrics["episode/num_tool_calls"] == pytest.approx(2 / 3)
+    assert step.metrics["episode/frac_tool_errors"] == 1.0
+    assert [event.type for event in others] == ["step_finished", "run_finished"]  # type: ignore[attr-defined]

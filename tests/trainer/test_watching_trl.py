@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from tests.client.server import FakeServer, serve
+from tests.trainer.rollout.test_chat import chat_tokenizer
+from tests.trainer.tiny import write_model
 from trainer.client.http import Server
 from trainer.client.trl import watch
 from trainer.events import Evaluated, GroupScored, StepFinished
@@ -68,6 +70,57 @@ def make(model: Path, folder: Path, **options: Any) -> Any:
         eval_dataset=Dataset.from_list(ROWS[:2]),
         args=GRPOConfig(**given),
     )
+
+
+def divide(a: int, b: int) -> float:
+    """Divides.
+
+    Args:
+        a: the dividend.
+        b: the divisor.
+    """
+    return a / b
+
+
+def make_with_tools(folder: Path, *turns: str) -> Any:
+    """Return a trainer with a tool, whose model says these turns of each completion."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    tokenizer = chat_tokenizer("qwen3")
+    tokenizer.eos_token = "<|im_end|>"
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 4_096}
+    model = write_model(folder / "model", **sizes)
+    tokenizer.save_pretrained(model)
+    options: dict[str, Any] = {
+        "per_device_train_batch_size": 2,
+        "num_generations": 2,
+        "max_completion_length": 1_000,
+        "max_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+    }
+    trainer = GRPOTrainer(
+        model=str(model),
+        processing_class=tokenizer,
+        reward_funcs=lambda completions, **_: [1.0, 0.0],
+        train_dataset=Dataset.from_list(
+            [{"prompt": [{"role": "user", "content": "What is 6 / 2?"}]}]
+        ),
+        args=GRPOConfig(output_dir=str(folder), **options),
+        tools=[divide],
+    )
+    said = iter(turns)
+
+    def speak(prompts: list[list[int]], *_: Any, **__: Any) -> tuple[Any, None]:
+        ids = tokenizer.encode(next(said) + "<|im_end|>", add_special_tokens=False)
+        return [ids for _ in prompts], None
+
+    trainer._generate_single_turn = speak
+    return trainer
 
 
 def weights_of(trainer: Any) -> list[torch.Tensor]:
@@ -259,3 +312,36 @@ def test_a_resumed_training_is_the_same_run(model_folder, tmp_path, fake, server
     assert len(fake.openings) == 1
     assert fake.from_steps == [0, 1]
     assert [e.step for e in fake.attempts[1] if isinstance(e, StepFinished)] == [2, 3]
+
+
+def test_calls_of_tools_are_turns(tmp_path, fake, server):
+    call = (
+        '<tool_call>\n{"name": "divide", "arguments": {"a": 6, "b": %d}}\n</tool_call>'
+    )
+    trainer = make_with_tools(tmp_path, call % 0, "Again." + call % 2, "It is 3.")
+    watch(trainer, name="tools", server=server)
+
+    trainer.train()
+
+    (group,) = groups_of(fake, 1)
+    first = group.completions[0]
+    assert group.prompt == "What is 6 / 2?"
+    read = [(t.author, t.name, first.text[t.start : t.end]) for t in first.turns]
+    calls = [call for turn in first.turns for call in turn.calls]
+    assert [author for author, *_ in read] == ["policy", "tool"] * 2 + ["policy"]
+    assert read[1] == ("tool", "divide", "{'error': 'division by zero'}")
+    assert read[3:] == [("tool", "divide", "3.0"), ("policy", "", "It is 3.")]
+    assert [(c.arguments, c.result) for c in calls] == [
+        ('{"a": 6, "b": 0}', ""),
+        ('{"a": 6, "b": 2}', "3.0"),
+    ]
+    assert "division by zero" in calls[0].error
+    assert first.num_tokens is None  # TRL's mask of tokens is not kept
+    metrics = steps_of(fake)[1]
+    assert metrics["episode/num_turns"] == 3.0
+    assert metrics["episode/num_tool_calls"] == 2.0
+    assert metrics["episode/frac_tool_errors"] == 0.5
+    # As TRL counts them: without those of tools.
+    (logged, *_) = trainer.state.log_history
+    assert metrics["completion/mean_length"] == logged["completions/mean_length"]
+    assert first.end_reason == "stop"

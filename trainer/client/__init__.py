@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainer.client.api import Client
 from trainer.client.api.run import Run, RunDetail
 from trainer.client.http import Refused, Unreachable
-from trainer.client.lines import Completion
+from trainer.client.lines import Completion, Turn
 from trainer.client.reporter import Reporter
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Reporter",
     "Run",
     "RunDetail",
+    "Turn",
     "Unreachable",
 ]

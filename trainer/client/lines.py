@@ -30,6 +30,8 @@ _TRL = {
     "clip_ratio/low_mean": "clip/frac_low",
     "clip_ratio/high_mean": "clip/frac_high",
     "step_time": "time/step",
+    "tools/call_frequency": "episode/num_tool_calls",
+    "tools/failure_frequency": "episode/frac_tool_errors",
 }
 _VERL = {
     "critic/score/mean": "reward/mean",
@@ -70,6 +72,13 @@ def rule_name(column: str) -> str:
 # The server accepts 16 MiB and leaves out longer lines.
 MAX_LINE_BYTES = 15 * 2**20
 MAX_TEXT = 200_000  # characters of one completion
+Author = Literal["policy", "environment", "tool"]
+_AUTHORS: dict[str, Author] = {"assistant": "policy", "tool": "tool"}  # by role
+# What stands before and behind results of tools; before them there is a group.
+_MARKS = re.compile(
+    r"((?:\n?(?:user|tool)\n)?<tool_response>\n)"
+    r"|\n</tool_response>\n*(?:assistant\n)?"
+)
 
 
 def encode(tree: Mapping[str, Any]) -> bytes:
@@ -129,10 +138,25 @@ def number(value: Any) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """A turn of an episode; None means unknown."""
+
+    author: Author
+    text: str
+    name: str = ""  # of the tool
+    start: int = 0  # where its text stands in the completion's, if that has one
+    seconds: float | None = None  # that the environment took
+    reward: float | None = None
+    # The policy's calls that the turn answers: name, arguments, result, error.
+    calls: Sequence[Mapping[str, str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
     """A completion of a prompt; None means unknown."""
 
-    text: str
+    text: str = ""  # if empty, it is made of the turns
+    turns: Sequence[Turn] = ()  # of an episode
     reward: float | None = None
     rules: Mapping[str, float | None] = field(default_factory=dict)
     advantage: float | None = None
@@ -187,6 +211,99 @@ def _role_and_content(message: Any) -> tuple[str, str]:
     return str(message.get("role", "")), f"{text}{calls}" if calls else text
 
 
+def turns_of(messages: Any) -> list[Turn]:
+    """Return the turns of a completion of several messages; none of another."""
+    turns: list[Turn] = []
+    calls: list[dict[str, Any]] = []  # that no result answers yet
+    for message in messages if isinstance(messages, list | tuple) else ():
+        role, text = _role_and_content(message)
+        if role == "assistant":
+            calls = _calls_of(message)
+        # TRL names the tool, others the call.
+        key = role == "tool" and (message.get("tool_call_id") or message.get("name"))
+        answered = [c for c in calls if key and key in (c["id"], c["name"])][:1]
+        calls = [call for call in calls if not any(call is c for c in answered)]
+        # As TRL writes a tool that raises.
+        result = "error" if text.startswith("{'error': ") else "result"
+        turns.append(
+            Turn(
+                author=_AUTHORS.get(role, "environment"),
+                name=str(answered[0]["name"] if answered else key or ""),
+                text=text,
+                calls=[call | {result: text} for call in answered],
+            )
+        )
+    return turns if len(turns) > 1 else []
+
+
+def _calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return id, name and arguments of the tools that a message calls."""
+    listed = message.get("tool_calls")
+    calls = [
+        (call.get("id"), inner if isinstance(inner, Mapping) else call)
+        for call in (listed[:1_000] if isinstance(listed, list | tuple) else ())
+        if isinstance(call, Mapping)
+        for inner in [call.get("function")]
+    ]
+    return [
+        {"id": call_id, "name": str(call.get("name", "")), "arguments": text}
+        for call_id, call in calls
+        for value in [call.get("arguments")]
+        for text in [value if isinstance(value, str) else _as_json(value)]
+    ]
+
+
+def guess_turns(text: str) -> list[Turn]:
+    """Return turns by the marks that Qwen's templates put around results of tools.
+
+    verl writes an episode as one text without special tokens. The policy may write
+    such marks itself, so the name tells that these turns are guessed.
+    """
+    marks = list(_MARKS.finditer(text))
+    if not marks or [bool(mark[1]) for mark in marks] != [True, False] * (
+        len(marks) // 2
+    ):
+        return []
+    starts = [0, *(mark.end() for mark in marks)]
+    ends = [*(mark.start() for mark in marks), len(text)]
+    return [
+        Turn(author="tool", name="tool (guessed)", text=text[start:end], start=start)
+        if i % 2
+        else Turn(author="policy", text=text[start:end], start=start)
+        for i, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if i % 2 or text[start:end].strip()
+    ]
+
+
+def write_turns(completion: Completion) -> tuple[str, list[dict[str, Any]]]:
+    """Return the completion's text, and its turns by where they stand in it."""
+    text, trees = completion.text, []
+    for turn in completion.turns:
+        start = turn.start
+        if not completion.text:
+            text += ("\n\n" if text else "") + f"{turn.name or turn.author}: "
+            start = len(text)
+            text += turn.text
+        trees.append(
+            {
+                "author": turn.author,
+                "name": turn.name,
+                "start": start,
+                "end": start + len(turn.text),
+                "seconds": number(turn.seconds),
+                "reward": number(turn.reward),
+                "calls": [
+                    {
+                        key: str(call.get(key, ""))[:2_000]
+                        for key in ("name", "arguments", "result", "error")
+                    }
+                    for call in turn.calls
+                ],
+            }
+        )
+    return text, trees
+
+
 def group_tree(
     prompt: str,
     prompt_index: int,
@@ -210,7 +327,7 @@ def group_tree(
         "signal": signal_of(scored, right_from=right_from, lowest=lowest),
         "completions": [
             {
-                "text": completion.text[:MAX_TEXT],
+                "text": text[:MAX_TEXT],
                 "num_tokens": completion.num_tokens,
                 "end_reason": ends[completion.is_truncated],
                 "reward": number(completion.reward),
@@ -220,7 +337,9 @@ def group_tree(
                 "advantage": number(completion.advantage),
                 "mean_logprob": None,
             }
+            | ({"turns": turns} if turns else {})
             for completion in completions
+            for text, turns in [write_turns(completion)]
         ],
     }
 
@@ -293,7 +412,22 @@ def _completion_metrics(
     ends = [c["end_reason"] for c in completions]
     if ends and "unknown" not in ends:
         metrics["completion/frac_truncated"] = ends.count("length") / len(ends)
-    return metrics
+    return metrics | _episode_metrics([c.get("turns") or [] for c in completions])
+
+
+def _episode_metrics(episodes: Sequence[Sequence[Any]]) -> dict[str, float | None]:
+    if not any(episodes):
+        return {}
+    # A completion without turns is one of the policy.
+    nums = [sum(turn["author"] == "policy" for turn in t) if t else 1 for t in episodes]
+    calls = [call for turns in episodes for turn in turns for call in turn["calls"]]
+    return {
+        "episode/num_turns": mean(nums),
+        "episode/num_tool_calls": len(calls) / len(episodes),
+        "episode/frac_tool_errors": mean(
+            [float(bool(call["error"])) for call in calls]
+        ),
+    }
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -33,10 +33,10 @@ from typing import Any
 
 from trainer.client.delivery import Sender
 from trainer.client.http import Server, find_server
-from trainer.client.lines import Completion, number, plain
+from trainer.client.lines import Completion, Turn, number, plain
 from trainer.client.spool import Spool, Writer
 
-__all__ = ["Completion", "Reporter"]
+__all__ = ["Completion", "Reporter", "Turn"]
 logger = logging.getLogger("cohort")
 MAX_SETTINGS_BYTES = 60_000
 MAX_STEP = 2**31 - 1

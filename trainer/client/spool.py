@@ -20,9 +20,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 from trainer.client.lines import (
+    Author,
     Completion,
     encode,
     group_tree,
@@ -195,7 +196,11 @@ class Writer:
         if not isinstance(prompt, str):
             raise TypeError(f"the prompt must be text; got {type(prompt).__name__}")
         for item in completions:
-            if not (isinstance(item, Completion) and isinstance(item.text, str)):
+            if not (
+                isinstance(item, Completion)
+                and all(turn.author in get_args(Author) for turn in item.turns)
+                and isinstance(item.text, str)
+            ):
                 raise TypeError(f"expected a Completion with text; got {item!r:.80}")
         groups = self._groups.setdefault(int(step), {})
         groups.setdefault(prompt, (answer, []))[1].extend(completions)

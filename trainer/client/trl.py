@@ -28,7 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer.client.http import Server
-from trainer.client.lines import Completion, answer_of, mean, number, text_of
+from trainer.client.lines import (
+    Completion,
+    answer_of,
+    mean,
+    number,
+    text_of,
+    turns_of,
+)
 from trainer.client.reporter import Reporter
 
 logger = logging.getLogger("cohort")
@@ -263,13 +270,16 @@ def _completions(
         tokens = ids[at] if are_all else None
         # TRL's weighted sum; functions that gave no score are left out.
         parts = [weights.get(n, 1.0) * s for n, s in scores.items() if s is not None]
+        turns = turns_of(text)
         completions.append(
             Completion(
-                text=text_of(text),
+                text="" if turns else text_of(text),
+                turns=turns,
                 reward=sum(parts) if parts else None,
                 rules=scores,
                 advantage=number(advantages[at]),
-                num_tokens=None if tokens is None else len(tokens),
+                # Those of tools are among them, and TRL does not keep its mask.
+                num_tokens=None if turns or tokens is None else len(tokens),
                 is_truncated=tokens[-1] not in ends if tokens and ends else None,
             )
         )

@@ -23,7 +23,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.client.lines import Completion, answer_of, number, text_of
+from trainer.client.lines import (
+    Completion,
+    answer_of,
+    guess_turns,
+    number,
+    text_of,
+)
 from trainer.client.reporter import Reporter
 from trainer.client.spool import Spool
 
@@ -87,9 +93,11 @@ class Follower:
                 for name, value in row.items()
                 if name not in OWN and isinstance(value, int | float)
             }
+            text = text_of(row["output"])
             groups.setdefault(key, []).append(
                 Completion(
-                    text=text_of(row["output"]),
+                    text=text,
+                    turns=guess_turns(text),
                     reward=score,
                     rules={"score": score} | others,
                 )

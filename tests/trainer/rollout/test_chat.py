@@ -102,6 +102,10 @@ def _tokenizer(template: str | None) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+def chat_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    return _tokenizer(_templates()[name])
+
+
 def _chat(template: str | None, *, tools: bool = False, **options: Any) -> ChatFormat:
     text = _templates().get(template, template)
     config = DataConfig(rows="-", **options)
