@@ -1,4 +1,4 @@
-"""Completions of TRL, verl and Cohort, and the items of all files.
+"""Completions of TRL, verl, verifiers and Cohort, and the items of all files.
 
 TRL (GRPOTrainer with log_completions): one Parquet file a step,
 `completions/completions_00005.parquet`, with step (text in older versions), prompt and
@@ -7,6 +7,10 @@ advantage (from version 0.18). Versions before 0.16 have the total as reward.
 
 verl (trainer.rollout_data_dir, validation_data_dir): `5.jsonl`, with input, output,
 gts (not in older versions), score, step, and other outputs of the reward function.
+
+verifiers 0.4 and prime-rl: `traces.jsonl`, an episode a line with the traces of its
+agents. A trace is a tree of messages; each has its parent, ids and mask of its tokens,
+and log-probs and advantages of those that were sampled.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -28,7 +33,15 @@ from dashboard.datasets.parsing.records import (
     quote,
 )
 from dashboard.datasets.row import Prompt, as_json
-from trainer.client.lines import number, rule_name
+from trainer.client.lines import (
+    Completion,
+    guess_turns,
+    mean,
+    number,
+    rule_name,
+    turns_of,
+    write_turns,
+)
 from trainer.events import EndReason, TurnRecord
 from trainer.rewards.rule import Answer, as_answer, message_text
 
@@ -37,6 +50,17 @@ MAX_STEP = MAX_COUNT = 2**31 - 1
 LATEST_TIME = 253_402_300_800  # the year 10000
 _TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
 _VERL_OWN = {"input", "output", "gts", "score", "step"}
+# Of verifiers' traces by what stopped them; a task may have conditions of its own.
+_TRACE_ENDS: dict[str, EndReason] = {
+    "None": "unknown",
+    "error": "failed",
+    "max_turns": "turns",
+    "max_input_tokens": "length",
+    "max_output_tokens": "length",
+    "max_total_tokens": "length",
+    "context_length": "length",
+}
+OTHER_BRANCHES = "other_branches"  # of a trace, which has several if history changed
 _TURNS = TypeAdapter(list[TurnRecord])
 # Of a message, beside role and content.
 _KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content")
@@ -54,6 +78,7 @@ class Sample:
     scores: dict[str, float | None] = field(default_factory=dict)  # by column
     advantage: float | None = None
     num_tokens: int | None = None
+    mean_logprob: float | None = None
     end_reason: EndReason = "unknown"
     turns: list[dict[str, Any]] = field(default_factory=list)  # as TurnRecord
 
@@ -96,6 +121,8 @@ def tool_of(columns: Iterable[str]) -> str | None:
         return "Cohort"
     if {"input", "output", "score"} <= names:
         return "verl"
+    if {"nodes", "rewards", "agent"} <= names:
+        return "verifiers"
     return "TRL" if {"prompt", "completion"} <= names else None
 
 
@@ -113,10 +140,12 @@ def read_sample(tool: str, record: Record) -> Sample | Refusal:
 
 
 def _trl(values: dict[str, Any]) -> Sample:
+    text, turns = _completion(values.get("completion"), "completion")
     return Sample(
         step=_step(values),
         prompt=_prompt(values.get("prompt"), "prompt"),
-        completion=_text(values.get("completion"), "completion"),
+        completion=text,
+        turns=turns,
         reward=_number(values, "reward"),
         scores=_scores(values, _TRL_OWN),
         advantage=_number(values, "advantage"),
@@ -125,10 +154,12 @@ def _trl(values: dict[str, Any]) -> Sample:
 
 def _verl(values: dict[str, Any]) -> Sample:
     score = _number(values, "score")
+    text = _text(values.get("output"), "output")
     return Sample(
         step=_step(values),
         prompt=_prompt(values.get("input"), "input"),
-        completion=_text(values.get("output"), "output"),
+        completion=text,
+        turns=write_turns(Completion(text=text, turns=guess_turns(text)))[1],
         answer=_answer(values.get("gts"), "gts"),
         reward=score,
         scores={"score": score} | _scores(values, _VERL_OWN),
@@ -167,7 +198,91 @@ def _cohort(values: dict[str, Any]) -> Sample:
     )
 
 
-_READERS = {"TRL": _trl, "verl": _verl, "Cohort": _cohort}
+def _verifiers(values: dict[str, Any]) -> Sample:
+    """Read the longest branch; the completion begins with what the model said first."""
+    try:
+        branch, num_branches = _longest_branch(values["nodes"])
+        first = [node.get("sampled") for node in branch].index(True)
+        nodes = branch[first:]
+        said = [node["message"] for node in nodes]
+        ids = [len(node.get("token_ids") or ()) for node in nodes]
+        sampled = [sum(map(bool, node.get("mask") or ())) for node in nodes]
+        logprob, advantage = (
+            mean([float(value) for node in nodes for value in node.get(name) or ()])
+            for name in ("logprobs", "advantages")
+        )
+        scores: dict[str, float | None] = {
+            rule_name(name): _finite(reward["score"] * reward.get("weight", 1.0))
+            for name, reward in values["rewards"].items()
+            if reward is not None
+        }
+        answer = values["task"]["data"].get("answer")
+        work = (values.get("run") or {}).get("work") or {}
+        step = values.get("step", work.get("step", 0))  # an evaluation has none
+        thoughts = [message.get("reasoning_content") for message in said]
+    except (TypeError, LookupError, AttributeError, ValueError, OverflowError):
+        raise Bad(
+            "nodes",
+            values["nodes"],
+            "The value is not a trace of verifiers in which a model said something.",
+            "Leave the row out.",
+        ) from None
+    text, turns = _completion(
+        [
+            {
+                **m,
+                "content": f"<think>\n{thought}\n</think>\n\n{m.get('content') or ''}",
+            }
+            if thought
+            else m
+            for m, thought in zip(said, thoughts, strict=True)
+        ],
+        "nodes",
+    )
+    # What the template writes before a turn of the policy is the turn's before it.
+    before = [n - k if k else 0 for n, k in zip(ids, sampled, strict=True)]
+    ends = [
+        n - before[0] + k
+        for n, k in zip(accumulate(ids), [*before[1:], 0], strict=True)
+    ]
+    total = sum(score for score in scores.values() if score is not None)
+    others = {OTHER_BRANCHES: num_branches - 1.0 or None}
+    return Sample(
+        step=_step({"step": step}),
+        prompt=_prompt([node["message"] for node in branch[:first]], "nodes"),
+        completion=text,
+        answer=_answer(answer, "task"),
+        reward=total if scores else None,
+        scores=scores | others,
+        advantage=_finite(advantage),
+        num_tokens=sum(sampled) if all(ids) else None,
+        mean_logprob=_finite(logprob),
+        end_reason=_TRACE_ENDS.get(str(values.get("stop_condition")), "done"),
+        turns=[
+            turn | {"token_end": end if all(ids) else None}
+            for turn, end in zip(turns, ends, strict=False)
+        ],
+    )
+
+
+def _longest_branch(nodes: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Return the path with the most tokens from a root to a leaf, and the number of
+    leaves. LookupError where a message follows none before it.
+    """
+    sizes: dict[int | None, int] = {None: 0}  # of the path to each message
+    for i, node in enumerate(nodes):
+        sizes[i] = sizes[node.get("parent")] + (len(node.get("token_ids") or ()) or 1)
+    parents = {node.get("parent") for node in nodes}
+    leaves = [i for i in range(len(nodes)) if i not in parents]
+    at: int | None = max(leaves, key=sizes.__getitem__)
+    path: list[dict[str, Any]] = []
+    while at is not None:
+        path.append(nodes[at])
+        at = nodes[at].get("parent")
+    return path[::-1], len(leaves)
+
+
+_READERS = {"TRL": _trl, "verl": _verl, "verifiers": _verifiers, "Cohort": _cohort}
 
 
 def _turns(value: Any) -> list[dict[str, Any]]:
@@ -261,6 +376,13 @@ def _text(value: Any, column: str) -> str:
     )
 
 
+def _completion(value: Any, column: str) -> tuple[str, list[dict[str, Any]]]:
+    """Read text, or messages with the turns of an episode."""
+    text, turns = _text(value, column), turns_of(value)
+    text, trees = write_turns(Completion(text="" if turns else text, turns=turns))
+    return _text(text, column), trees
+
+
 def _is_chat(value: Any) -> bool:
     return (
         isinstance(value, list)
@@ -329,7 +451,7 @@ def default_weights(tool: str, names: Iterable[str]) -> dict[str, float]:
     """TRL sums its reward functions; verl's other outputs are not part of the score."""
     if tool == "verl":
         return {name: float(name == "score") for name in names}
-    return dict.fromkeys(names, 1.0)
+    return {name: float(name != OTHER_BRANCHES) for name in names}
 
 
 def reward_of(sample: Sample, weights: Mapping[str, float | None]) -> float | None:

@@ -4,6 +4,7 @@ files."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -157,8 +158,8 @@ def read_files(
             except ValueError as error:
                 refusal = Refusal(
                     problem=str(error),
-                    remedy="Upload completions of TRL or verl, TensorBoard event files "
-                    "or CSV files of W&B.",
+                    remedy="Upload completions of TRL, verl or verifiers, TensorBoard "
+                    "event files or CSV files of W&B.",
                     ends_file=True,
                 )
                 yield Found(file, "", refusal, {})
@@ -249,7 +250,7 @@ def _rows(
     tool, layout = "", None
     names: tuple[str, ...] = ()
     runs: dict[str, set[str]] = {name: set() for name in _RUNS}
-    for record in chain.from_iterable(map(_unpack, parsed)):
+    for record in chain.from_iterable(_unpack(item, file.filename) for item in parsed):
         if isinstance(record, Refusal):
             yield Found(file, tool, record, {})
             continue
@@ -294,8 +295,8 @@ def _rows(
                     line=record.line,
                     value=quote(sorted(record.values)),
                     problem="The columns match neither completions of TRL (prompt, "
-                    "completion) or verl (input, output, score) nor metrics of W&B "
-                    "(Step or _step).",
+                    "completion), verl (input, output, score) or verifiers (nodes, "
+                    "rewards, agent) nor metrics of W&B (Step or _step).",
                     remedy="Export the file again, or leave it out.",
                     ends_file=True,
                 ),
@@ -304,14 +305,28 @@ def _rows(
             return
 
 
-def _unpack(record: Parsed) -> Iterator[Parsed]:
+def _unpack(record: Parsed, filename: str) -> Iterator[Parsed]:
     """Rows of a record: verl's logger writes metrics below data, MLflow one metric a
-    row, ms-swift lists of a step's completions.
+    row, ms-swift lists of a step's completions, verifiers the traces of an episode.
     """
     if isinstance(record, Refusal):
         yield record
         return
     values = record.values
+    if isinstance(values.get("traces"), list):
+        # prime-rl tells the step by the folder, and for an episode when it was begun.
+        folder = re.search(r"\bstep_(\d{1,10})/", filename)
+        known = {"run": values.get("run")} | (
+            {"step": int(folder[1])} if folder else {}
+        )
+        yield from (
+            replace(record, values=trace | known, row=i + 1)
+            for i, trace in enumerate(values["traces"])
+            if isinstance(trace, dict)
+            and isinstance(agent := trace.get("agent"), dict)
+            and agent.get("trainable", True)
+        )
+        return
     data = values.get("data")
     if values.keys() == {"step", "data"} and isinstance(data, dict):
         values = {**data, "step": values["step"]}

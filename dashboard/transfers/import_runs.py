@@ -298,7 +298,7 @@ class EventWriter:
                         if weights.get(name) is not None
                     },
                     advantage=advantage,
-                    mean_logprob=None,
+                    mean_logprob=sample.mean_logprob,
                     turns=[TurnRecord.model_validate(turn) for turn in sample.turns],
                 )
                 for sample, reward, advantage in zip(
