@@ -25,7 +25,7 @@ from dashboard.completions.signals.figures import (
     SignalForm,
     signal_charts,
 )
-from dashboard.completions.signals.signal_map import seen_rewards
+from dashboard.completions.signals.signal_map import IDLE, seen_rewards
 from dashboard.pages.requests import Request, read_number
 from dashboard.runs.charts.chart import Chart, ChartFeatures, chart_id
 from dashboard.runs.charts.figures import (
@@ -126,6 +126,7 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
     items = {item.name: item for item in _items(run, names)}
     notes = {} if run.is_imported else notes_of(features)
     form = SignalForm.read(request.GET)
+    signals = signal_charts(has_environment=IDLE in names)
     rollups = StepRollup.objects.filter(run=run, superseded_by=None)
     # Charts of several metrics first, then one of each other metric.
     # The chart of the reward draws its percentiles.
@@ -135,7 +136,7 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
         group = MetricGroup(
             title=title,
             charts=[chart for chart in combined if group_of_chart(chart) == title],
-            signals=[chart for chart in signal_charts() if chart.group == title],
+            signals=[chart for chart in signals if chart.group == title],
             notes=notes.get(title, []),
         )
         if group.charts or group.signals or group.notes:
@@ -156,7 +157,7 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
         "titles": [(n, _title(run, n), group) for n, _, group in list_titles()],
         "values": list(items.values()),
         "signal_form": form,
-        "signal_figures": {chart.id: chart.figure for chart in signal_charts()},
+        "signal_figures": {chart.id: chart.figure for chart in signals},
         "is_older": run.last_step > 0 and not rollups.exists(),
         **_machine(request, run),
         **chart_context(request, team, run),

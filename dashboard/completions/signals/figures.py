@@ -19,6 +19,7 @@ from dashboard.completions.signals.pass_at_k import read_passes
 from dashboard.completions.signals.records import PHASES
 from dashboard.completions.signals.rule_shares import read_rule_shares
 from dashboard.completions.signals.signal_map import (
+    ENVIRONMENT,
     ORDERS,
     OTHER,
     read_distribution,
@@ -42,7 +43,7 @@ class SignalChart:
 
 
 @cache
-def signal_charts() -> tuple[SignalChart, ...]:
+def signal_charts(*, has_environment: bool = False) -> tuple[SignalChart, ...]:
     return (
         SignalChart(
             id="map",
@@ -109,7 +110,7 @@ def signal_charts() -> tuple[SignalChart, ...]:
             group="Time",
             term="time/…",
             about="Time by phase; dashed: time spent on groups without signal",
-            figure=_step_timing(),
+            figure=_step_timing(has_environment),
             is_wide=True,
         ),
     )
@@ -226,7 +227,9 @@ def _passes() -> dict[str, Any]:
     )
 
 
-def _step_timing() -> dict[str, Any]:
+def _step_timing(has_environment: bool) -> dict[str, Any]:
+    colors = [(phase, f"series-{i}") for i, phase in enumerate(PHASES, start=1)]
+    colors[1:1] = [(ENVIRONMENT, "series-6")] if has_environment else []
     phases = [
         go.Bar(
             name=phase,
@@ -234,10 +237,7 @@ def _step_timing() -> dict[str, Any]:
             hovertemplate="%{customdata}",
             meta={"phase": phase},
         )
-        for phase, color in [
-            *((phase, f"series-{i}") for i, phase in enumerate(PHASES, start=1)),
-            (OTHER, "tied-soft"),
-        ]
+        for phase, color in [*colors, (OTHER, "tied-soft")]
     ]
     dead = go.Scatter(
         name="without signal",

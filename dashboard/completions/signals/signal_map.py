@@ -31,6 +31,7 @@ from dashboard.completions.signals.records import (
     unpack,
 )
 from dashboard.runs.charts.chart import LARGEST, NOTE, has_clipped
+from dashboard.runs.charts.series import Buckets, read_steps
 from dashboard.runs.models import Run
 
 MAX_ROWS = 80
@@ -41,6 +42,8 @@ ORDERS = {  # of the map's rows
 }
 
 OTHER = "other"
+ENVIRONMENT = "environment"  # the part of sampling in which the sampler waited for it
+IDLE = "time/environment_idle"
 MAX_CELLS = 40  # down; a lower one could not be seen
 KINDS = ("reward", "advantage")
 
@@ -176,50 +179,70 @@ def _cells(groups: Records, span: Span, row: Indices) -> dict[str, list[Any]]:
 def read_step_timing(
     run: Run, *, first: int | None = None, last: int | None = None
 ) -> dict[str, Any]:
-    """Two queries. Lists are by column: mean seconds per step of each phase, of the
-    rest, and of groups without signal (rollup.step_timing).
+    """Two queries, or three with an environment. Lists are by column: mean seconds per
+    step of each phase, of the rest, and of groups without signal (rollup.step_timing).
     """
     span = find_span(run, first=first, last=last)
     stretches = read_stretches(run, span, ["anatomy"]) if span else []
     packed = [unpack(stretch.columns[0], SECONDS) for stretch in stretches]
+    waits = _read_waits(run, span) if span and IDLE in run.metric_names else {}
     described = [
-        (stretch.index, _describe(steps))
+        (stretch.index, _describe(steps, waits.get(stretch.index, 0.0)))
         for stretch, steps in zip(stretches, packed, strict=True)
     ]
     timed = [(index, timing) for index, timing in described if timing["step"]]
+    sampling = ("generate", ENVIRONMENT) if waits else ("generate",)
     return {
         "columns": [span.column(index) for index, _ in timed if span],
-        "phases": [*PHASES, OTHER],
+        "phases": [*sampling, *PHASES[1:], OTHER],
         "seconds": {
             name: [timing[name] for _, timing in timed]
-            for name in (*PHASES, OTHER, "step")
+            for name in (*sampling, *PHASES[1:], OTHER, "step")
         },
         "dead": [timing["dead"] for _, timing in timed],
         "dead_of": {
-            name: [timing[f"dead_{name}"] for _, timing in timed] for name in PHASES[:4]
+            name: [timing[f"dead_{name}"] for _, timing in timed]
+            for name in (*sampling, *PHASES[1:4])
         },
         "note": NOTE if any(map(has_clipped, packed)) else "",
     }
 
 
-def _describe(packed: Any) -> dict[str, float | None]:
+def _read_waits(run: Run, span: Span) -> dict[int, float]:
+    """Sum up the sampler's waits for environments by stretch."""
+    within = {run.pk: Buckets(first=span.first, last=span.last)}
+    waits = read_steps([run], [IDLE], within=within)[run.pk].metrics[IDLE]
+    sums = np.bincount(span.stretch_of(waits.steps), waits.values)
+    return dict(enumerate(sums.tolist()))
+
+
+def _describe(packed: Any, wait: float) -> dict[str, float | None]:
     # Rollups that are older than the bound may hold infinities.
     steps = np.clip(packed.astype(np.float64), -LARGEST, LARGEST)
     steps = steps.reshape(-1, len(TIMINGS))
     means = dict(zip(TIMINGS, steps.mean(axis=0).tolist(), strict=True))
     in_phases = sum(means[name] for name in PHASES)
     total = max(means["step"], in_phases)
-    described = {name: shorten(means[name]) for name in PHASES}
-    described |= {"step": shorten(total), OTHER: shorten(total - in_phases)}
     # Only the steps whose groups are known say what was lost.
     measured = steps[np.isfinite(steps[:, -1])]
-    lost = (
-        dict(zip(TIMINGS, measured.mean(axis=0), strict=True)) if len(measured) else {}
+    unknown = np.full(len(TIMINGS), math.nan)
+    lost = dict(
+        zip(TIMINGS, measured.mean(axis=0) if len(measured) else unknown, strict=True)
     )
-    dead = {name: lost.get(f"dead_{name}") for name in PHASES[:4]}
-    described |= {f"dead_{name}": shorten(value) for name, value in dead.items()}
-    whole = sum(value for value in dead.values() if value is not None)
-    return described | {"dead": shorten(whole) if lost else None}
+    dead = {name: lost[f"dead_{name}"] for name in PHASES[:4]}
+    whole = sum(dead.values())
+    # Of a batch that was sampled ahead, the run waits for less.
+    sampling = len(steps) * means["generate"]
+    share = min(wait / sampling, 1.0) if sampling > 0 else 0.0
+    for seconds in (means, dead):
+        seconds[ENVIRONMENT] = seconds["generate"] * share
+        seconds["generate"] -= seconds[ENVIRONMENT]
+    return (
+        {name: shorten(means[name]) for name in (*PHASES, ENVIRONMENT)}
+        | {"step": shorten(total), OTHER: shorten(total - in_phases)}
+        | {f"dead_{name}": shorten(value) for name, value in dead.items()}
+        | {"dead": shorten(whole)}
+    )
 
 
 def read_distribution(

@@ -1,6 +1,8 @@
 import pytest
 
-from dashboard.completions.signals.signal_map import read_step_timing
+from dashboard.completions.signals.figures import signal_charts
+from dashboard.completions.signals.signal_map import IDLE, read_step_timing
+from tests.dashboard.completions.factories import make_steps
 from tests.dashboard.completions.rollups import make_rollup
 from tests.dashboard.completions.step_groups import make_group
 
@@ -83,3 +85,35 @@ def test_without_advantages_equal_rewards_mean_no_signal():
 
     assert not mixed.is_dead
     assert tied.is_dead
+
+
+def test_waits_for_an_environment_are_a_phase_of_their_own(run):
+    make_steps(run, {IDLE: [1.5, 9.0]})
+    groups = [
+        make_group([1.0, 0.0], num_tokens=[10, 10]),
+        make_group([1.0, 1.0], num_tokens=[30, 30]),
+    ]
+    for step in (1, 2):
+        make_rollup(run, step, groups, seconds={**SECONDS, "step": 15.0})
+
+    answer = read_step_timing(run)
+
+    assert answer["phases"][:3] == ["generate", "environment", "score"]
+    # The second wait was for a batch that was sampled ahead.
+    assert answer["seconds"]["generate"] == [4.5, 0.0]
+    assert answer["seconds"]["environment"] == [1.5, 6.0]
+    assert answer["dead_of"]["generate"] == [3.375, 0.0]
+    assert answer["dead_of"]["environment"] == [1.125, 4.5]
+    assert sum(answer["seconds"][name][0] for name in answer["phases"]) == 15.0
+
+
+def test_only_runs_with_an_environment_have_its_phase(run):
+    make_rollup(run, 1, seconds={**SECONDS, "step": 15.0})
+
+    def phases(**options):
+        (chart,) = (c for c in signal_charts(**options) if c.id == "anatomy")
+        return [trace.get("meta", {}).get("phase") for trace in chart.figure["data"]]
+
+    assert "environment" not in read_step_timing(run)["seconds"]
+    assert "environment" not in phases()
+    assert phases(has_environment=True)[1] == "environment"

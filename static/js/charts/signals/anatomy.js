@@ -33,7 +33,7 @@ export function fillAnatomy(figure, answer, { read, revision, query }) {
     isEmpty: !columns.length,
     note: answer.note,
     table: {
-      head: ["Steps", "Seconds", ...answer.phases, "Without signal"],
+      head: ["Steps", "Seconds", ...phases.map(({ name }) => name), "Without signal"],
       rows: columns.map((column, i) => ({
         step: column.last,
         cells: [
