@@ -457,6 +457,13 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="lower",
         ),
         Metric(
+            "time/environment_share",
+            "Wait for environments (share)",
+            "share",
+            "Part of the sampling time in which the sampler waited for replies.",
+            better="lower",
+        ),
+        Metric(
             "time/logprobs",
             "Log-prob time",
             "seconds",

@@ -19,7 +19,12 @@ from trainer.gathering import (
 )
 from trainer.model.packing import batch_of
 from trainer.output.journal import turn_records
-from trainer.output.metrics import completion_metrics, episode_metrics, own_metrics
+from trainer.output.metrics import (
+    completion_metrics,
+    episode_metrics,
+    own_metrics,
+    share_of_waits,
+)
 from trainer.scoring import HERE, cut_steps
 from trainer.types import Group, Rollout, StepScore, ToolCall, Turn
 
@@ -387,3 +392,17 @@ def test_time_of_environments_is_a_metric_of_runs_with_one(played):
 
     assert metrics["time/environment"] == 1.0
     assert metrics["time/environment_idle"] == 0.125
+
+
+def test_waits_are_shares_of_the_time_in_which_they_fell():
+    waits: dict[str, float | None] = {"time/environment_idle": 1.0}
+    sampled = {"time/generate": 4.0}
+    ahead = {"time/generate": 0.0, "time/ahead_generate": 2.0}
+
+    assert share_of_waits(sampled) == {}
+    assert share_of_waits(waits | sampled) == {"time/environment_share": 0.25}
+    assert share_of_waits(waits | ahead) == {"time/environment_share": 0.5}
+    assert share_of_waits(waits | {"time/generate": 0.5}) == {
+        "time/environment_share": 1.0
+    }
+    assert share_of_waits(waits | {"time/generate": 0.0}) == {}

@@ -11,7 +11,7 @@ from trainer.alerts.conditions import REWARD, Kind, Track, finite, is_evaluated
 from trainer.alerts.rules import AlertRule
 
 REWARDS = 10  # training steps whose mean reward stands beside an evaluation
-MEASURED_BY_TIME = frozenset({"tokens_per_second"})
+MEASURED_BY_TIME = frozenset({"tokens_per_second", "time/environment_share"})
 
 Id = TypeVar("Id", bound=Hashable)
 # A rule, and the evaluated metric where it watches several; else "".

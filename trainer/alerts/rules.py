@@ -186,6 +186,38 @@ RULES = (
         unit="of its running median",
     ),
     AlertRule(
+        code="environment_wait",
+        name="Environment is slow",
+        why="The model waits for replies during most of the sampling. Make the "
+        "environment faster, or raise rollout.prompts_per_step: other episodes are "
+        "sampled meanwhile.",
+        metric="time/environment_share",
+        condition=Condition(kind=Kind.ABOVE, threshold=0.5, for_steps=5),
+        unit="of sampling time",
+    ),
+    AlertRule(
+        code="episodes_fail",
+        name="Episodes fail",
+        why="The environment fails or takes too long, and these episodes get no "
+        "score. Read the errors of some in the step's groups, or raise "
+        "environment.call_seconds.",
+        metric="episode/frac_failed",
+        condition=Condition(kind=Kind.ABOVE, threshold=0.05, for_steps=3),
+        unit="of episodes",
+    ),
+    AlertRule(
+        code="tool_errors",
+        name="Tool calls fail more often",
+        why="More calls are malformed or fail than in the first steps. Read the "
+        "calls in the step's groups: the policy may call tools for nothing, or a "
+        "tool is down.",
+        metric="episode/frac_tool_errors",
+        condition=Condition(
+            kind=Kind.TIMES_FIRST, threshold=2.0, also_above=0.1, for_steps=5
+        ),
+        unit="times its first value",
+    ),
+    AlertRule(
         code="overfits",
         name="Evaluation falls while reward rises",
         why="Held-out scores fall while the training reward rises: the run "

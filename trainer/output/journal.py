@@ -32,7 +32,7 @@ from trainer.gathering import differs
 from trainer.metric_names import MAX_OWN_METRICS, keep_first
 from trainer.model.token_values import NAMES, TokenValues
 from trainer.output.log import EventLog
-from trainer.output.metrics import Stopwatch, own_metrics, step_metrics
+from trainer.output.metrics import Stopwatch, own_metrics, share_of_waits, step_metrics
 from trainer.rewards.rule import Notes, cut_notes
 from trainer.rewards.scoring import Score, signal_of
 from trainer.rewards.spec import Recipe
@@ -223,6 +223,7 @@ class Journal:
                 )
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
+        metrics |= share_of_waits(metrics)
         metrics |= self.own_metrics(outcome.first_round)
         without = meaningless_rules(config)
         self._warn_of(self.rules.step(self.step, metrics, without=without))

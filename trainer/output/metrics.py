@@ -7,7 +7,7 @@ import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -158,6 +158,18 @@ def completion_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         "completion/max_length": float(max(lengths)),
         "completion/frac_truncated": sum(cut) / len(cut),
     }
+
+
+def share_of_waits(times: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the share of sampling in which the sampler waited for environments.
+
+    With one_step_off, sampling is that of the next batch, which is timed in this step.
+    """
+    idle = times.get("time/environment_idle")
+    sampling = times.get("time/ahead_generate") or times["time/generate"]
+    if idle is None or not sampling:
+        return {}
+    return {"time/environment_share": min(idle / sampling, 1.0)}
 
 
 _MOST_TURNS = 8  # that have a reward of their own in a chart

@@ -86,6 +86,13 @@ CASES: dict[str, tuple[list[Any], list[tuple[str, int]]]] = {
         [("clipped", 90), ("mismatch", 90), ("stale", 90), ("importance_masked", 90),
          ("truncated", 95), ("slow", 105)],
     ),
+    "episodes fail and wait": (
+        [*steps(6, episode__frac_tool_errors=0.04),
+         *steps(6, episode__frac_tool_errors=0.09),
+         *steps(5, episode__frac_tool_errors=0.12, episode__frac_failed=0.06,
+                time__environment_share=0.6)],
+        [("episodes_fail", 15), ("environment_wait", 17), ("tool_errors", 17)],
+    ),
     "log-probs differ from the first step": (
         [*steps(2, mismatch__mean=0.12), *steps(6)], [("mismatch_high", 1)]
     ),
