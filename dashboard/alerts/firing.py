@@ -41,6 +41,7 @@ NO_STEP = "no_step"
 TITLES = {
     "changes": "Unreadable settings change",
     "checkpoint_damaged": "Damaged checkpoint",
+    "drops_thinking": "Chat template drops thinking",
     "engine_fallback": "Slower fallback engine",
     "judge": "Judge returns no scores",
     "kl_not_measured": "KL no longer measured",

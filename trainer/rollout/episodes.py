@@ -174,6 +174,15 @@ def check_environment(
         environment.check(row)
 
 
+def drops_thinking(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> bool:
+    """Return whether episodes keep thoughts that the chat template leaves out."""
+    environment = make_environment(config.environment)
+    return (
+        environment is not None
+        and ChatFormat(tokenizer, config.data, tools=environment.tools).drops_thinking
+    )
+
+
 class SingleTurns:
     """Samples one turn of each completion."""
 

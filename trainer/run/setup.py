@@ -38,7 +38,11 @@ from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
 from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
-from trainer.rollout.episodes import check_environment, make_renderer
+from trainer.rollout.episodes import (
+    check_environment,
+    drops_thinking,
+    make_renderer,
+)
 from trainer.rollout.prefetch import Prefetch
 from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.select import (
@@ -336,6 +340,12 @@ def announce(run: Run, state: RunState) -> None:
         log.add(Warned, step=step, code="checkpoint_damaged", message=message)
         print_line(message)
     run.journal.step = step
+    if paths.resume_from is None and drops_thinking(run.policy.tokenizer, state.config):
+        run.journal.warn(
+            "drops_thinking",
+            "The chat template leaves out the thoughts of earlier turns, which an "
+            "episode keeps, so the model may never have been trained to see them.",
+        )
     warn_of_sampling(run)  # of an engine that did not start
     log.flush()
 
