@@ -144,7 +144,7 @@ def test_all_of_every_step_is_reported(model_folder, tmp_path, fake, server):
         found = theirs(inputs)
         if trainer.model.training:
             logs = trainer._logs
-            kept[trainer.run.state.global_step + 1] = {
+            kept[trainer.state.global_step + 1] = {
                 "prompt": list(logs["prompt"]),
                 "completion": list(logs["completion"]),
                 "digits": list(logs["rewards"]["digits"]),
@@ -204,7 +204,7 @@ def test_a_metric_of_a_step_is_not_the_mean_that_trl_logs(
 
     trainer.train()
 
-    steps, (logged, *_) = steps_of(fake), trainer.run.state.log_history
+    steps, (logged, *_) = steps_of(fake), trainer.state.log_history
     before: dict[str, list[float]] = {}
     for step, lists in kept.items():
         for name in ("kl", "completions/min_length"):
@@ -293,7 +293,7 @@ def test_an_error_of_the_watcher_never_reaches_the_training(
 
     trainer.train()
 
-    assert trainer.run.state.global_step == 3
+    assert trainer.state.global_step == 3
     assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
     assert [r.levelname for r in caplog.records if r.name == "cohort"][:1] == ["ERROR"]
 
