@@ -88,6 +88,8 @@ class DatasetVersion(models.Model):
     # {"kind": "hub", "dataset": …, "part": …, "commit": …, "fetched_at": …, …}, or as
     # selections.py writes it: {"kind": "view" | "run", "parent_id": …, "how": …, …}
     source = models.JSONField[dict[str, Any]](default=dict)
+    # Settings of EnvironmentConfig that differ from its defaults; null: none.
+    environment = models.JSONField[dict[str, Any] | None](null=True, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
     )

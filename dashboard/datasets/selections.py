@@ -131,8 +131,11 @@ def make_selection(
     on_stored: Report = do_nothing,
     on_made: Callable[[DatasetVersion], object] = do_nothing,
 ) -> DatasetVersion:
-    """Store the job's rows. UserError if there are none, or no disk space."""
-    parent = job.parent
+    """Store the job's rows. UserError if there are none, or no disk space.
+
+    They keep their environment, unless the source has another.
+    """
+    parent, source = job.parent, dict(job.source)
     if parent is None:
         raise UserError(
             "datasets.version_deleted",
@@ -158,7 +161,8 @@ def make_selection(
         team=job.team,
         name=job.name,
         mapping=parent.mapping,
-        source=job.source,
+        environment=source.pop("environment", parent.environment or {}),
+        source=source,
         user=job.created_by,
         dataset=job.dataset,
         on_stored=on_stored,

@@ -40,11 +40,13 @@ def create_dataset_version(
     left_out: Refusals | None = None,
     on_stored: Report = do_nothing,
     on_made: Callable[[DatasetVersion], object] = do_nothing,
+    environment: Mapping[str, Any] | None = None,
 ) -> DatasetVersion:
     """Store the rows as the next version of `dataset`, or of a new dataset.
 
-    Returns the newest version if it has the same rows. UserError if there are no rows,
-    the storage quota is used up, or the name of a new dataset is taken.
+    Returns the newest version if it has the same rows and environment. UserError if
+    there are no rows, the storage quota is used up, or the name of a new dataset is
+    taken. Without an `environment` the newest version's stays; an empty one is none.
     `left_out` is read after the last row. `on_stored` and `on_made` are called in the
     transaction that creates the version. Memory does not grow with the rows.
     """
@@ -66,6 +68,7 @@ def create_dataset_version(
             left_out=left_out,
             on_stored=on_stored,
             on_made=on_made,
+            environment=environment,
         )
 
 
@@ -98,6 +101,7 @@ def store_version(
     left_out: Refusals | None = None,
     on_stored: Report = do_nothing,
     on_made: Callable[[DatasetVersion], object] = do_nothing,
+    environment: Mapping[str, Any] | None = None,
 ) -> DatasetVersion:
     """See `create_dataset_version`; there is at least one row."""
     check_storage(team, 0, purpose="a dataset")
@@ -114,7 +118,11 @@ def store_version(
                 "upload the file as a new version of that dataset.",
             )
     newest = dataset.versions.order_by("-number").first()
-    if newest and newest.content_sha256 == content.sha256:
+    if environment is None and newest:
+        environment = newest.environment
+    kept = dict(environment or {}) or None
+    is_same = newest and newest.content_sha256 == content.sha256
+    if newest and is_same and newest.environment == kept:
         return newest
     version = dataset.versions.create(
         number=newest.number + 1 if newest else 1,
@@ -124,6 +132,7 @@ def store_version(
         left_out=[item.as_json() for item in left_out.groups] if left_out else [],
         mapping=dict(mapping),
         source=dict(source),
+        environment=kept,
         created_by=user,
     )
     for num_stored in content.store(version.pk):

@@ -173,4 +173,5 @@ def _store_split(
             "rule": split.rule,
         },
         user=split.created_by,
+        environment=version.environment,
     )

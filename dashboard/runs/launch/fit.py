@@ -15,6 +15,7 @@ from django.db.models.functions import Length
 
 from dashboard.datasets.models import DatasetRow, DatasetVersion, TokenLengths
 from dashboard.datasets.row_filters import PROMPT_CHARS
+from dashboard.runs.config.fields import write_texts
 from dashboard.runs.launch.base_models import (
     read_characters,
     read_chat_template,
@@ -72,7 +73,7 @@ class FittedRows:
 def fit_to_rows(
     texts: Mapping[str, str], version: DatasetVersion, model: str
 ) -> FittedRows:
-    """Fit `texts`, which a start has, to the rows."""
+    """Fit `texts`, which a start has, to the rows and their environment."""
     sentences = []
     held_out, per_step, longest = (int(texts[path]) for path in (EVAL, STEP, LENGTH))
     if held_out > version.num_rows * MAX_SHARE_HELD_OUT:
@@ -101,8 +102,20 @@ def fit_to_rows(
             f"longest in the dataset {has}."
         )
         longest = fitting
+    environment = {}
+    if version.environment:
+        every = write_texts({"environment": version.environment})
+        environment = {
+            path: text
+            for path, text in every.items()
+            if path.startswith("environment.")
+        }
+        sentences.append(
+            f"Environment: {environment['environment.kind']}, as in the dataset."
+        )
     return FittedRows(
-        texts={EVAL: str(held_out), STEP: str(per_step), LENGTH: str(longest)},
+        texts={EVAL: str(held_out), STEP: str(per_step), LENGTH: str(longest)}
+        | environment,
         sentences=tuple(sentences),
     )
 

@@ -339,3 +339,13 @@ def test_rows_go_to_the_own_team_only(alice_client, charlie_client, version):
     assert save(charlie_client, version).status_code == 404
     assert save(alice_client, version, target=str(theirs.pk)).status_code == 422
     assert not theirs.versions.exists()
+
+
+def test_a_selection_keeps_the_environment(alice_client, version):
+    version.environment = {"kind": "guess", "max_tokens": 64}
+    version.save()
+
+    save(alice_client, version, "answer=no")
+
+    assert made().environment == version.environment
+    assert "environment" not in made().source

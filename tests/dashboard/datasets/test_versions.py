@@ -272,3 +272,22 @@ def test_the_database_refuses_a_number_twice(team):
 
     with pytest.raises(IntegrityError):
         version.dataset.versions.create(number=1, num_rows=1, mapping={})
+
+
+GUESS = {"kind": "guess", "max_tokens": 64}
+
+
+def test_an_environment_makes_a_version_of_the_same_rows(team):
+    first = create(team, ROWS)
+    dataset = first.dataset
+
+    second = create(team, ROWS, dataset=dataset, environment=GUESS)
+    repeated = create(team, ROWS, dataset=dataset, environment=GUESS)
+    uploaded = create(team, ROWS[:2], dataset=dataset)
+    without = create(team, ROWS[:2], dataset=dataset, environment={})
+
+    assert first.environment is without.environment is None
+    assert second.content_sha256 == first.content_sha256
+    assert repeated == second
+    assert second.environment == uploaded.environment == GUESS
+    assert without.number == 4

@@ -8,6 +8,7 @@ from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
 from dashboard.runs.launch.fit import EVAL, LENGTH, STEP, FittedRows, fit_to_rows
 from dashboard.runs.launch.starts import default_start, start_of_run
+from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.runs.launching import (
     make_config,
@@ -117,3 +118,28 @@ def test_a_clone_keeps_what_its_run_had(alice_client, team):
 
     assert _fields(page)[EVAL] == "40"
     assert start_of_run(run).texts[EVAL] == "40"
+
+
+def test_a_dataset_brings_its_environment(alice_client, team):
+    version = make_rows(team, 200)
+    version.environment = {
+        "kind": "tools",
+        "tools": ["calculator"],
+        "max_turns": 3,
+        "max_tokens": 900,
+    }
+    version.save()
+    make_recipe(team)
+
+    found = fit(DEFAULTS | {"environment.call_seconds": "7"}, version)
+    page = alice_client.get(f"/alpha/runs/new?dataset={version.pk}").text
+    alice_client.post("/alpha/runs/new", _fields(page) | {"model": "a/b"})
+
+    run = Run.objects.get()
+    assert run.config["environment"].items() >= version.environment.items()
+    assert found.texts["environment.kind"] == _fields(page)["environment.kind"]
+    assert _fields(page)["environment.kind"] == "tools"
+    assert found.texts["environment.tools"] == '["calculator"]'
+    assert found.texts["environment.max_turns"] == "3"
+    assert found.texts["environment.call_seconds"] == "10", "its default"
+    assert len(found.sentences) == 1
