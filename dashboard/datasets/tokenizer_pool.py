@@ -1,5 +1,6 @@
 """Processes of the engine that keep a tokenizer loaded while it is in use.
 
+One without a model replies as an environment.
 Loading takes seconds, rendering a prompt milliseconds. A process belongs to one team
 and model, answers one request at a time, and ends by itself after a minute without any.
 """
@@ -44,8 +45,10 @@ class TokenizerProcess:
         self.model = model
         self.has_answered = False
         self.started_at = self.asked_at = time.monotonic()
+        options = ("--model", model) if model else ()
         self.child = Child(
-            "trainer", "preview", "--model", model, environment=hub_variables()
+            *("trainer", "preview", *options),
+            environment=hub_variables() if model else None,
         )
         self.is_closed = False
         self._is_loaded = False
@@ -90,6 +93,9 @@ class TokenizerProcess:
                 "problem": f"The tokenizer of {self.model} failed to load: {why}. The "
                 "preview needs the training engine on the web server; without it, read "
                 "the prompts in the run's log."
+                if self.model
+                else f"The environment's process failed to start: {why}. A try needs "
+                "the training engine on the web server."
             }
         self._is_loaded = True
         if reply:
@@ -105,6 +111,8 @@ class TokenizerProcess:
             return {
                 "problem": f"Cohort could not render this prompt: {error}. Try a "
                 "shorter prompt, or no chat template."
+                if self.model
+                else f"The environment did not reply: {error}."
             }
 
     def _end(self) -> None:

@@ -286,7 +286,7 @@ def message_of(error: Mapping[str, Any]) -> str:
 
 
 def quote(value: Any) -> str:
-    text = str(value)
+    text = str(value).encode(errors="replace").decode()  # without half surrogates
     return f"“{text[:60]}…”" if len(text) > 60 else f"“{text}”"
 
 

@@ -1,4 +1,4 @@
-"""`python -m trainer preview`: rows as the model sees them, one at a time.
+"""`python -m trainer preview`: rows as a model sees them, or what an environment says.
 
 Requests and replies are lines of JSON. The first line of output is `{}` once the
 tokenizer is loaded, or `{"problem": "…"}`. Then, for each line such as
@@ -9,7 +9,8 @@ where `data` are settings of DataConfig, it writes either a problem or
 
     {"pieces": [["<s>", true], ["3+4?", false]], "last_pieces": [], …}
 
-A piece is the text of consecutive tokens, and whether it is a special token.
+A piece is the text of consecutive tokens, and whether it is a special token. Without a
+model, a line has `environment`, `said`, `seconds` and `owner` in place of `data`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ import itertools
 import json
 import signal
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import DataConfig
+from trainer.config import DataConfig, EnvironmentConfig
 from trainer.data import PromptRenderer, Row
+from trainer.rewards.judge import limited_to
+from trainer.rewards.sandbox.pool import asking_for
+from trainer.rollout.environments import EnvironmentFailed, Said, environment_seed
+from trainer.rollout.episodes import make_environment
 from trainer.tokenizers import (
     bound_memory,
     bounded_seconds,
@@ -34,6 +41,7 @@ from trainer.tokenizers import (
     load_bounded,
     special_ids,
 )
+from trainer.types import ToolCall
 
 # Of a long prompt, whose middle is left out: its end is where the completion begins.
 SHOWN_FIRST, SHOWN_LAST = 1_500, 500
@@ -45,29 +53,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Render prompts as a run does. Reads rows and settings as JSON lines from "
         "stdin; writes one JSON line per row with the prompt's pieces and its number "
-        "of tokens, or the error."
+        "of tokens, or the error. Without a model, replies as an environment."
     )
-    parser.add_argument(
-        "--model", required=True, help=("model folder or Hugging Face model ID")
-    )
+    parser.add_argument("--model", help="model folder or Hugging Face model ID")
     parser.add_argument(
         "--revision", help=("branch, tag or commit of a Hugging Face model")
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    bound_memory()
-    try:
-        tokenizer = load_bounded(options.model, revision=options.revision)
-    except ValueError as error:
-        _write({"problem": str(error)})
-        return 2
+    tokenizer = None
+    if options.model:
+        bound_memory()
+        try:
+            tokenizer = load_bounded(options.model, revision=options.revision)
+        except ValueError as error:
+            _write({"problem": str(error)})
+            return 2
     _write({})
     signal.alarm(IDLE_SECONDS)
     for line in sys.stdin:
         try:
             with bounded_seconds():
-                answered = answer(tokenizer, json.loads(line))
+                question = json.loads(line)
+                answered = answer(tokenizer, question) if tokenizer else play(question)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"
             sys.stderr.write(f"{line[:80]!r} is not a row to preview ({what}).\n")
@@ -81,13 +90,7 @@ def answer(
     tokenizer: PreTrainedTokenizerBase, question: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the reply to a line."""
-    prompt = question["row"]["prompt"]
-    row = Row(
-        index=question["index"],
-        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
-        answer=question["row"]["answer"],
-        columns=question["row"]["columns"],
-    )
+    row = _read_row(question)
     try:
         config = DataConfig.model_validate({**question["data"], "rows": "stdin"})
         token_ids = PromptRenderer(tokenizer, config).token_ids(row)
@@ -105,6 +108,52 @@ def answer(
         "num_unknown": _num_unknown(tokenizer, token_ids),
         "num_left_out": max(0, len(token_ids) - SHOWN_FIRST - SHOWN_LAST),
     }
+
+
+def _read_row(question: dict[str, Any]) -> Row:
+    prompt = question["row"]["prompt"]
+    return Row(
+        index=question["index"],
+        prompt=prompt if isinstance(prompt, str) else tuple(prompt),
+        answer=question["row"]["answer"],
+        columns=question["row"]["columns"],
+    )
+
+
+def play(question: dict[str, Any]) -> dict[str, Any]:
+    """Return an environment's tools and opening, and its reply to the turns so far.
+
+    A problem is one of the source, or of this reply.
+    """
+    row = _read_row(question)
+    said = [
+        Said(
+            text=turn["text"],
+            content=turn["text"],
+            calls=tuple(ToolCall(**call) for call in turn["calls"]),
+        )
+        for turn in question["said"]
+    ]
+    config = EnvironmentConfig.model_validate(question["environment"])
+    begin = time.monotonic()
+    try:
+        with limited_to(question["seconds"]), asking_for(question["owner"]):
+            environment = make_environment(config)
+            assert environment
+            seed = environment_seed(0, row)
+            played = {
+                "tools": [tool["function"]["name"] for tool in environment.tools],
+                "opening": environment.open(row, seed),
+            }
+            if said:
+                begin = time.monotonic()
+                played |= asdict(environment.reply(row, seed, said))
+    except EnvironmentFailed as error:
+        return {"problem": str(error)}
+    except ValueError as error:
+        is_source = not isinstance(error.__cause__, EnvironmentFailed)
+        return {"problem": str(error), "is_source": is_source}
+    return played | {"seconds": time.monotonic() - begin}
 
 
 def _num_unknown(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> int:
