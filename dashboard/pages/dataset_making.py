@@ -1,9 +1,10 @@
-"""Datasets generated, selected from a view, or split; and the prompt preview."""
+"""Datasets generated, selected or split; prompt previews and environments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -17,6 +18,14 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
+from dashboard.completions.turns import Block
+from dashboard.datasets.environments import (
+    READY,
+    EnvironmentForm,
+    Try,
+    add_ready,
+    save_environment,
+)
 from dashboard.datasets.generators import (
     GeneratorsMissing,
     Option,
@@ -25,9 +34,9 @@ from dashboard.datasets.generators import (
 )
 from dashboard.datasets.import_forms import TargetForm, form_error
 from dashboard.datasets.models import Dataset
-from dashboard.datasets.queries import get_dataset, versions_with_use
+from dashboard.datasets.queries import get_dataset, list_datasets, versions_with_use
 from dashboard.datasets.row import Row
-from dashboard.datasets.row_filters import RowFilterForm
+from dashboard.datasets.row_filters import RowFilterForm, read_rows_at
 from dashboard.datasets.row_search import COUNT_SECONDS, Count, Search, count_matching
 from dashboard.datasets.selections import source_of_view, start_generation
 from dashboard.datasets.splits import list_splits, split_version
@@ -38,10 +47,12 @@ from dashboard.datasets.token_preview import (
     read_row,
 )
 from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
+from dashboard.jobs.models import JobState
 from dashboard.pages.dataset_uploads import follow
-from dashboard.pages.requests import Request, choose_version, read_number
+from dashboard.pages.requests import Request, choose_version, read_number, redirect_with
 
 EXAMPLES = 3
+TRIED_ROWS = 10  # offered to try an environment on
 
 
 @require_http_methods(["GET", "POST"])
@@ -230,3 +241,81 @@ def dataset_split(
     return render(
         request, "datasets/split.html", context, status=422 if is_post else 200
     )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_membership_for)
+def dataset_environments(
+    request: Request, membership: Membership, team: Team
+) -> HttpResponse:
+    """Offer the environments that Cohort brings; a POST adds one as a dataset."""
+    if request.method == "POST":
+        key = request.POST.get("ready", "")
+        if key not in READY:
+            raise Http404("No such environment.")
+        try:
+            version = add_ready(team, key, request.user)
+        except ValueError as error:
+            messages.error(request, str(error))
+            return redirect("dataset_environments", team.slug)
+        to = ("dataset_environment", team.slug, version.dataset_id)
+        return redirect_with(request, f"Added {version}.", *to)
+    context = {
+        "team": team,
+        "ready": READY,
+        "datasets": list_datasets(team)[:TRIED_ROWS],
+        "can_write": membership.can_write,
+    }
+    return render(request, "datasets/environments.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_membership_for, dataset=get_dataset)
+def dataset_environment(
+    request: Request, membership: Membership, team: Team, dataset: Dataset
+) -> HttpResponse:
+    """Show a version's environment; a POST tries it on a row, or saves a version."""
+    posted, status = request.POST, 200
+    versions = versions_with_use(dataset)
+    version = choose_version(versions, request.GET.get("version"))
+    version.dataset = dataset  # with its team; avoids a query
+    rows = list(
+        read_rows_at(version.rows.all(), range(min(version.num_rows, TRIED_ROWS)))
+    )
+    number = read_number(posted.get("row"))
+    first = next(iter(rows), None)  # None: deleted from the database
+    row = next((row for row in rows if row.position == number), first)
+    form, tried = EnvironmentForm.of(version), Try({})
+    if request.method == "POST":
+        form, action = EnvironmentForm(posted), posted.get("action")
+        environment = form.read()
+        tried = Try(posted if action != "restart" else {})
+        if environment is None:
+            status = 422
+        elif action == "save":
+            job = save_environment(version, environment, user=request.user)
+            if job.state != JobState.FAILED:
+                return follow(request, job)
+            form.errors["kind"], status = [job.error], 422
+        elif environment and row and action == "try":
+            tried.play(row, environment, team=team)
+            if tried.reply.get("is_source"):
+                form.errors["source"] = [tried.reply.pop("problem")]
+    rounds = accumulate(turn.author == "policy" for turn in tried.turns)
+    context = {
+        "team": team,
+        "dataset": dataset,
+        "versions": versions,
+        "version": version,
+        "tab": "environment",
+        "form": form,
+        "rows": rows,
+        "row": row,
+        "tried": tried,
+        "blocks": [
+            Block(record=turn, text=turn.text, round=number, num_tokens=None)
+            for turn, number in zip(tried.turns, rounds, strict=True)
+        ],
+        "can_write": membership.can_write,
+    }
+    return render(request, "datasets/environment.html", context, status=status)

@@ -259,6 +259,16 @@ DATASETS = [
     ),
     path("imports/<int:job_id>", dataset_uploads.dataset_import, name="dataset_import"),
     path("generate", dataset_making.dataset_generate, name="dataset_generate"),
+    path(
+        "environments",
+        dataset_making.dataset_environments,
+        name="dataset_environments",
+    ),
+    path(
+        "<int:dataset_id>/environment",
+        dataset_making.dataset_environment,
+        name="dataset_environment",
+    ),
     path("<int:dataset_id>/", datasets.dataset, name="dataset"),
     path(
         "<int:dataset_id>/versions", datasets.dataset_versions, name="dataset_versions"

@@ -112,6 +112,8 @@ VIEWERS_POST = {
     "dataset": 405,
     "dataset_statistics": 403,  # counts tokens
     "dataset_prompt": 403,  # starts a process
+    "dataset_environment": 403,  # runs code
+    "dataset_environments": 403,
     "dataset_versions": 405,
     "dataset_changes": 405,
     "datasets_trash": 405,

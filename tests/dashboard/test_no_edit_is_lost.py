@@ -200,6 +200,7 @@ NOT_LOST = {
     **dict.fromkeys(
         (
             *("dataset_map", "dataset_save", "dataset_split", "dataset_generate"),
+            *("dataset_environment", "dataset_environments"),
             *("run_prompts", "reward_new", "probe_launch", "rescoring_new", "run_try"),
             *("runs_view_save", "run_new", "run_new_recipe", "run_new_from_toml"),
             *("checkpoint_publish", "run_imports", "run_import", "alert_rules"),

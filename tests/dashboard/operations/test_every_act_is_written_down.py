@@ -6,6 +6,8 @@ from tests.dashboard.test_every_route_is_guarded import OPEN, VIEWERS_POST, rout
 WRITES = {
     "dataset_map": {"dataset.version_created"},
     "dataset_save": {"dataset.version_created"},
+    "dataset_environment": {"dataset.version_created"},
+    "dataset_environments": {"dataset.version_created"},
     "dataset_split": {"dataset.version_created"},
     "dataset_generate": {"dataset.version_created"},
     "dataset_import": {"import.stop_requested"},
