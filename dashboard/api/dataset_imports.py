@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from django.http import QueryDict
 from ninja import File, Form, Router, Status, UploadedFile
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from dashboard.accounts.models import User
 from dashboard.api.auth import READ, WRITE, ApiRequest
-from dashboard.api.datasets import ImportOut, find_dataset
+from dashboard.api.datasets import ImportOut, find_dataset, find_version
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -18,6 +18,7 @@ from dashboard.api.problems import (
     refuse_field,
 )
 from dashboard.api.schemas import Done, Id, IdIn, Input, refuse_errors
+from dashboard.datasets.environments import read_environment, save_environment
 from dashboard.datasets.import_forms import TAKEN, MappingForm
 from dashboard.datasets.imports import (
     Peek,
@@ -34,6 +35,7 @@ from dashboard.datasets.prompt_template import MAX_TEMPLATE_CHARS
 from dashboard.datasets.queries import get_import_job
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import reap_of
+from dashboard.project.schema_forms import message_of
 
 router = Router(tags=["Datasets"], auth=READ)
 FILE_FIELD = "file.file"
@@ -219,6 +221,39 @@ def answer_import(job: ImportJob) -> Status[ImportOut]:
     """Return 201 if it is done; 202 while a worker runs it."""
     is_done = job.state == JobState.DONE
     return Status(201 if is_done else 202, ImportOut.of(job))
+
+
+class EnvironmentIn(Input):
+    environment: dict[str, Any] = Field(
+        description="Settings of the part `environment` of a run's configuration. "
+        "Empty: none.",
+        examples=[{"kind": "guess", "max_tokens": 64}],
+    )
+
+
+@router.post(
+    "/dataset-versions/{version_id}/environment",
+    response={201: ImportOut, 202: ImportOut},
+    auth=WRITE,
+    summary="Make a version with an environment",
+)
+def set_environment(
+    request: ApiRequest, version_id: Id, payload: EnvironmentIn
+) -> Status[ImportOut]:
+    """Make the dataset's next version: the same rows with this environment.
+
+    201 and 202 as for an import.
+    """
+    version = find_version(request.auth.team, version_id)
+    try:
+        environment = read_environment(payload.environment)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        path = ".".join(map(str, ("body", "environment", *fault["loc"])))
+        code = "datasets.invalid_environment"
+        raise refuse_field(path[:200], message_of(fault), code) from error
+    job = save_environment(version, environment, user=request.auth.user)
+    return answer_import(get_import_job(request.auth.team, job.pk))
 
 
 @router.get("/imports/{job_id}", response=ImportOut, summary="Get an import")

@@ -77,6 +77,11 @@ class DatasetVersionOut(Schema):
         description="The source as fields: a file, a link, a version or a run.",
         examples=[{"kind": "upload", "filename": "sums.jsonl", "num_bytes": 512_000}],
     )
+    environment: dict[str, Any] | None = Field(
+        description="Settings of the environment that runs of the version use, where "
+        "they differ from the defaults.",
+        examples=[{"kind": "guess", "max_tokens": 64}],
+    )
     created_at: datetime
 
     @classmethod

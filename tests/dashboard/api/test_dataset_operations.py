@@ -274,3 +274,21 @@ def test_equal_errors_of_rows_are_one_error(program):
     (error,) = answer.json()["errors"]
     assert "line 10" in error["message"].lower()
     assert "37 more" in error["message"]
+
+
+def test_a_version_gets_an_environment(program, version):
+    address = f"/dataset-versions/{version['id']}/environment"
+    environment = {"kind": "guess", "max_turns": 3, "max_tokens": 64}
+
+    made = program.post(address, {"environment": environment})
+    again = program.post(address, {"environment": environment})
+    refused = program.post(address, {"environment": {"kind": "guess", "max_turns": 0}})
+    unlimited = program.post(address, {"environment": {"kind": "guess"}})
+
+    assert version["environment"] is None
+    assert made.status_code == again.status_code == 201
+    assert made.json()["version"] == again.json()["version"]
+    assert made.json()["version"]["environment"] == environment
+    assert made.json()["version"]["content_sha256"] == version["content_sha256"]
+    assert refused.json()["errors"][0]["field"] == "body.environment.max_turns"
+    assert unlimited.json()["code"] == "datasets.invalid_environment"

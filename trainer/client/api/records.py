@@ -91,6 +91,7 @@ class DatasetVersion:
     mapping: dict[str, Any]
     created_at: datetime
     source_text: str = ""  # empty from an older server
+    environment: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
