@@ -52,7 +52,7 @@ from dashboard.pages.dataset_uploads import follow
 from dashboard.pages.requests import Request, choose_version, read_number, redirect_with
 
 EXAMPLES = 3
-TRIED_ROWS = 10  # offered to try an environment on
+OFFERED = 10  # datasets for an environment, and rows to try it on
 
 
 @require_http_methods(["GET", "POST"])
@@ -263,7 +263,7 @@ def dataset_environments(
     context = {
         "team": team,
         "ready": READY,
-        "datasets": list_datasets(team)[:TRIED_ROWS],
+        "datasets": list_datasets(team)[:OFFERED],
         "can_write": membership.can_write,
     }
     return render(request, "datasets/environments.html", context)
@@ -279,9 +279,7 @@ def dataset_environment(
     versions = versions_with_use(dataset)
     version = choose_version(versions, request.GET.get("version"))
     version.dataset = dataset  # with its team; avoids a query
-    rows = list(
-        read_rows_at(version.rows.all(), range(min(version.num_rows, TRIED_ROWS)))
-    )
+    rows = list(read_rows_at(version.rows.all(), range(min(version.num_rows, OFFERED))))
     number = read_number(posted.get("row"))
     first = next(iter(rows), None)  # None: deleted from the database
     row = next((row for row in rows if row.position == number), first)
