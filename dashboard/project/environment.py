@@ -233,6 +233,14 @@ SETTINGS = (
         is_read_elsewhere=True,
     ),
     Setting(
+        name="COHORT_ENVIRONMENTS_PYTHON",
+        group="Workers",
+        about="The Python with verifiers and tasksets, whose code runs without a "
+        "sandbox.",
+        default="that of `make environments`",
+        is_read_elsewhere=True,
+    ),
+    Setting(
         name="COHORT_HANG_SECONDS",
         group="Workers",
         about="Seconds without progress (a token, a micro-batch, a score) after which "

@@ -351,3 +351,16 @@ def test_if_vllm_fails_to_install_the_installation_continues(gpu, capsys):
     assert "COHORT_VLLM=0" in capsys.readouterr().out
     (gpu / "uv-fails").unlink()
     assert vllm_calls(gpu)  # tried again
+
+
+def test_tasksets_are_installed_beside_our_own_packages(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(install, "TASKSETS_VENV", tmp_path)
+    monkeypatch.setattr(install, "make_environment", lambda *_: None)
+    monkeypatch.setattr(install, "run", lambda _, command, **__: calls.append(command))
+
+    install.install_tasksets(["gsm8k"])
+
+    [command] = calls
+    assert command[0] == tmp_path / "bin" / "python"
+    assert command[-2:] == ["verifiers==0.4.0", "gsm8k"]
