@@ -31,6 +31,7 @@ COMMANDS = {
     ),
     "tokens": ("trainer.commands.token_lengths", "count the tokens of prompts"),
     "preview": ("trainer.commands.preview", "show prompts as the model sees them"),
+    "tasks": ("trainer.rollout.verifiers", "list the tasks of a verifiers taskset"),
     "score": ("trainer.rewards.command", "score completions with a recipe"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
     "presets": ("trainer.presets.listing", "list the presets"),

@@ -187,7 +187,7 @@ class DataOrder:
         return others[(turn - 1) * self.prompts_per_step :][: self.prompts_per_step]
 
 
-def _tools(row: Row) -> list[dict[Any, Any] | Callable[..., Any]] | None:
+def tools_of(row: Row) -> list[dict[Any, Any]]:
     """Schemas of the tools that a row's chat may call: column `tools`, or its JSON.
 
     A column of something else, such as names, is none of the chat template's.
@@ -211,7 +211,7 @@ def _tools(row: Row) -> list[dict[Any, Any] | Callable[..., Any]] | None:
             "column."
         )
     if kinds != {True}:
-        return None
+        return []
     # A database may have sorted the keys of a list, and not those of its text.
     return items if isinstance(column, str) else [_in_order(item) for item in items]
 
@@ -378,7 +378,7 @@ class PromptRenderer:
             self._tokenizer,
             self._config,
             shown,
-            tools=[*(_tools(row) or ()), *self._tools] or None,
+            tools=[*tools_of(row), *self._tools] or None,
             where=f"row {row.index} (line {row.index + 1})",
             remedy=" Leave data.system_prompt empty if the template has no system "
             "role, or set data.chat_template to none.",

@@ -83,6 +83,11 @@ def complaints_of_many(config: Settings, *, num_processes: int) -> Iterator[str]
             f'{num_processes}. Use one process, "vllm_server" on other GPUs, or '
             '"transformers".'
         )
+    if config.environment.kind == "verifiers":
+        yield (
+            'environment.kind = "verifiers" supports one training process; got '
+            f"{num_processes}. Use one process."
+        )
 
 
 def _reference(config: Settings) -> Iterator[str]:

@@ -11,7 +11,7 @@ from trainer.rewards.environment_source import MAX_CHARS
 
 NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["none"]}}
 # By the kinds that read a setting: the others, for which it has no effect.
-_KINDS = ("none", "tools", "python", "countdown_calculator", "guess")
+_KINDS = ("none", "tools", "python", "countdown_calculator", "guess", "verifiers")
 
 
 def _only_for(*kinds: str) -> NoEffect:
@@ -26,7 +26,9 @@ def _of_environment(**facts: Any) -> dict[str, Any]:
 class EnvironmentConfig(Part):
     """Turns between the policy and what answers it."""
 
-    kind: Literal["none", "tools", "python", "countdown_calculator", "guess"] = Field(
+    kind: Literal[
+        "none", "tools", "python", "countdown_calculator", "guess", "verifiers"
+    ] = Field(
         "none",
         title="Environment",
         description="What answers the policy between its turns. none: a completion is "
@@ -38,6 +40,7 @@ class EnvironmentConfig(Part):
                 "python": "your own Python",
                 "countdown_calculator": "a calculator, for Countdown",
                 "guess": "a game: find a number by higher and lower",
+                "verifiers": "a taskset of the library verifiers",
             },
             of_run=True,
         ),
@@ -69,6 +72,19 @@ class EnvironmentConfig(Part):
         json_schema_extra=about(
             is_json=True, no_effect=_only_for("tools", "python"), of_run=True
         ),
+    )
+    taskset: str = Field(
+        "",
+        max_length=200,
+        description="Name of an installed taskset, whose code is not run in a sandbox.",
+        json_schema_extra=about(no_effect=_only_for("verifiers"), of_run=True),
+    )
+    options: dict[str, Any] = Field(
+        {},
+        title="Taskset options",
+        description="Settings of the taskset, as a JSON object. runtime: where its "
+        'tasks run, such as {"type": "docker"}.',
+        json_schema_extra=about(no_effect=_only_for("verifiers"), of_run=True),
     )
     max_turns: int = Field(
         8,
@@ -125,6 +141,8 @@ class EnvironmentConfig(Part):
             raise ValueError("Name at least one tool in environment.tools.")
         if self.kind == "python" and not self.source:
             raise ValueError("Write the environment in environment.source.")
+        if self.kind == "verifiers" and not self.taskset:
+            raise ValueError("Name the taskset in environment.taskset.")
         return self
 
     @property

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _ROOT = Path(__file__).resolve().parents[2]
 # A dead process's pipe closes a moment before the kernel tells its exit code.
@@ -30,6 +30,10 @@ class NoReply(Exception):
     """The process is gone, or its time is up; the text says how, as in "it ended"."""
 
 
+class TimedOut(NoReply):
+    """Its time is up, but the process is there."""
+
+
 class Child:
     """A running `python -m MODULE` and its pipes. For one thread at a time."""
 
@@ -38,15 +42,24 @@ class Child:
         module: str,
         *arguments: str,
         environment: Mapping[str, str] | None = None,
+        interpreter: str = "",
+        stderr: IO[bytes] | int = subprocess.DEVNULL,
     ) -> None:
-        """Args: environment: what it needs beside the interpreter's own."""
+        """
+        Args:
+            environment: what it needs beside the interpreter's own.
+            interpreter: of another Python environment, which finds this one's code
+                and none of its packages.
+            stderr: takes what it says, which else no one hears.
+        """
+        own = {"PYTHONPATH": str(_ROOT)} if interpreter else {}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [interpreter or sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             cwd=tempfile.gettempdir(),
-            env=_environment() | dict(environment or {}),
+            env=_environment() | own | dict(environment or {}),
             start_new_session=True,
         )
         self._received = b""
@@ -86,7 +99,7 @@ class Child:
         while b"\n" not in self._received:
             left = deadline - time.monotonic()
             if left <= 0 or not poll.poll(left * 1_000):
-                raise NoReply(f"it timed out after {timeout_seconds:g} s")
+                raise TimedOut(f"it timed out after {timeout_seconds:g} s")
             part = os.read(descriptor, 65_536)
             if not part:
                 raise NoReply(self._how_it_ended())

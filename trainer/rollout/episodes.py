@@ -9,15 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import EnvironmentConfig, RunConfig
-from trainer.data import Prompt, PromptRenderer, Row
+from trainer.data import Prompt, PromptRenderer, Row, tools_of
 from trainer.events import EndReason
 from trainer.host import tick
 from trainer.rewards.judge import limited_to
@@ -41,6 +42,12 @@ from trainer.rollout.environments import (
     environment_seed,
 )
 from trainer.rollout.tools import PythonEnvironment, ToolEnvironment
+from trainer.rollout.verifiers import (
+    Taskset,
+    open_taskset,
+    reply_of,
+    turn_line,
+)
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout, Turn
@@ -82,8 +89,10 @@ def make_sampler(engine: RolloutEngine, config: RunConfig) -> Sampler:
     environment = make_environment(config.environment)
     if environment is None:
         return SingleTurns(engine)
-    chat = ChatFormat(engine.tokenizer, config.data, tools=environment.tools)
     limits = Limits.of(config)
+    if isinstance(environment, Taskset):
+        return TasksetPlayer(engine, environment, config, limits=limits)
+    chat = ChatFormat(engine.tokenizer, config.data, tools=environment.tools)
     return EpisodePlayer(engine, environment, chat, limits=limits, seed=config.seed)
 
 
@@ -146,6 +155,8 @@ def _environment_of(config: EnvironmentConfig) -> Environment | None:
             )
         case "countdown_calculator":
             return ToolEnvironment(["calculator"])
+        case "verifiers":
+            return open_taskset(config.model_dump_json())
 
 
 def check_environment(
@@ -164,7 +175,8 @@ def check_environment(
     environment = make_environment(config.environment)
     if environment is None:
         return
-    chat = ChatFormat(tokenizer, config.data, tools=environment.tools)
+    tools = tools_of(row) if isinstance(environment, Taskset) else environment.tools
+    chat = ChatFormat(tokenizer, config.data, tools=tools)
     for reason in chat.check(eos_ids):
         raise ValueError(
             f"{reason} So it has no episodes: choose another model, or set "
@@ -330,14 +342,14 @@ class EpisodePlayer:
                 on_group(episode.index, group)
 
         waiting = [episode for group in groups for episode in group]
-        with self._replies() as replies:
+        with closing(self._replies()) as replies:
             while self._goes_on(is_needed=bool(waiting or replies.open)):
                 self._sample(waiting, params, on_turn=replies.ask)
                 waiting = []
                 for episode in self._collect(replies):
                     if episode.end_reason is None:
                         waiting.append(episode)
-                    else:
+                    elif replies.has_ended(episode):
                         end(episode)
         self._refuse_failing([episode for group in groups for episode in group])
         return [tuple(member.rollout() for member in group) for group in groups]
@@ -441,7 +453,8 @@ class EpisodePlayer:
         if reply.is_done:
             made_calls = bool(episode.said[-1].calls)
             is_own = bool(self._environment.tools) and not made_calls
-            episode.end_reason = "stop" if is_own else "done"
+            # A limit may have come before.
+            episode.end_reason = episode.end_reason or ("stop" if is_own else "done")
             if reply.messages and ahead.room(limits) >= 0:
                 episode.turns = ahead.turns
         elif len(episode.said) == limits.turns:
@@ -470,13 +483,8 @@ class EpisodePlayer:
         note = f"\n… {most:,} of {len(ids):,} tokens"
         return {**message, "content": kept + note}
 
-    @contextmanager
-    def _replies(self) -> Iterator[_Replies]:
-        replies = _Replies(self._environment, limits=self._limits, seed=self._seed)
-        try:
-            yield replies
-        finally:
-            replies.close()
+    def _replies(self) -> _Replies:
+        return _Replies(self._environment, limits=self._limits, seed=self._seed)
 
     def _refuse_failing(self, episodes: Sequence[_Episode]) -> None:
         if self._has_answered or not episodes:
@@ -543,6 +551,10 @@ class _Replies:
             answered.append((self._asked.pop(future), future.result()))
         return answered
 
+    def has_ended(self, episode: _Episode) -> bool:
+        """Return whether an episode that goes on no more has all it will have."""
+        return True
+
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
@@ -564,6 +576,104 @@ class _Replies:
         except EnvironmentFailed as error:
             return _Answer(error=error, seconds=time.monotonic() - begin)
         return _Answer(reply=reply, seconds=time.monotonic() - begin)
+
+
+class TasksetPlayer(EpisodePlayer):
+    """Plays episodes that a taskset drives."""
+
+    def __init__(
+        self,
+        engine: RolloutEngine,
+        taskset: Taskset,
+        config: RunConfig,
+        *,
+        limits: Limits,
+    ) -> None:
+        self._chat_of = partial(ChatFormat, engine.tokenizer, config.data)
+        super().__init__(
+            engine, taskset, self._chat_of(), limits=limits, seed=config.seed
+        )
+        self._taskset = taskset
+
+    def play(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Rollout, ...]]:
+        # all tasks of a taskset have the same tools
+        tools = [tool for prompt in prompts[:1] for tool in tools_of(prompt.row)]
+        self._chat = self._chat_of(tools=tools)
+        return super().play(prompts, seeds, params, on_group=on_group)
+
+    def _replies(self) -> _Replies:
+        return _TasksetReplies(self._taskset, limits=self._limits)
+
+
+class _TasksetReplies(_Replies):
+    """Tells a taskset the policy's turns, and takes what it says to them."""
+
+    def __init__(self, taskset: Taskset, *, limits: Limits) -> None:
+        self._taskset = taskset
+        self._limits = limits
+        self._playing: dict[int, _Episode] = {}
+        self._waited: set[int] = set()
+
+    @property
+    def open(self) -> int:
+        return len(self._waited)
+
+    def ask(self, episode: _Episode) -> None:
+        assert episode.last is not None
+        task: dict[str, Any] = {}
+        if id(episode) not in self._playing:
+            row = episode.prompt.row
+            task = {"task": row.columns["task"], "tools": tools_of(row)}
+            task["messages"] = episode.prompt.messages
+            self._playing[id(episode)] = episode
+        is_cut = episode.last.end_reason == "length"
+        self._write(episode, **task, **turn_line(episode.said, is_cut=is_cut))
+        if is_cut:
+            episode.end_reason = "length"
+            self._write(episode)
+
+    def take(self) -> list[tuple[_Episode, _Answer]]:
+        tick()
+        try:
+            line = self._taskset.read(timeout_seconds=_GATHER_SECONDS)
+        except EnvironmentFailed as error:
+            lost = [self._playing.pop(key) for key in sorted(self._waited)]
+            self._waited.clear()
+            return [(episode, _Answer(error=error)) for episode in lost]
+        if line is None or line["episode"] not in self._waited:
+            return []
+        episode = self._playing[line["episode"]]
+        self._waited.remove(line["episode"])
+        if "end" in line:
+            del self._playing[line["episode"]]
+        try:
+            reply = reply_of(line, episode.said[-1].calls)
+        except EnvironmentFailed as error:
+            return [(episode, _Answer(error=error, seconds=line["seconds"]))]
+        return [(episode, _Answer(reply=reply, seconds=line["seconds"]))]
+
+    def has_ended(self, episode: _Episode) -> bool:
+        if id(episode) not in self._playing:
+            return True
+        self._write(episode)
+        return False
+
+    def close(self) -> None:
+        if self._playing:
+            self._taskset.close()
+
+    def _write(self, episode: _Episode, **fields: Any) -> None:
+        """Wait for what the taskset says to a turn, or to none: it takes no more."""
+        self._waited.add(id(episode))
+        left = max(self._limits.seconds - episode.seconds, 0.0)
+        self._taskset.write(episode=id(episode), seconds=left, **fields)
 
 
 def _turn_seed(episode: _Episode) -> int:

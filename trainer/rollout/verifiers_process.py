@@ -1,0 +1,309 @@
+"""The process in which verifiers plays episodes, without any package of the engine.
+
+`python -m trainer.rollout.verifiers_process TASKSET OPTIONS`, in an interpreter that
+has verifiers and the taskset, takes and writes lines of JSON. An episode begins with
+
+    {"episode": 1, "task": {…}, "messages": […], "tools": […], "turn": {…}, …}
+
+the prompt, and the turn that the policy has taken already. Then come
+
+    {"episode": 1, "messages": [{"role": "user", "content": "…"}], "seconds": 0.1}
+
+with what stands behind that turn. Each is answered by
+
+    {"episode": 1, "turn": {…}, "finish": "stop", "seconds": 8}
+
+or without a turn where the policy takes no more. The last line of an episode is
+
+    {"episode": 1, "end": "done", "reward": 1.0, "metrics": {}, "seconds": 0.1}
+
+To the library the policy is a server: of this process, on this machine alone. It gives
+texts and no tokens, so nothing that was sampled is encoded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+import verifiers.v1 as vf
+from aiohttp import web
+from openai import AsyncOpenAI, BadRequestError
+from verifiers.v1.dialects.chat import message_to_wire
+from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
+from verifiers.v1.utils import loaders
+
+from trainer.rewards.child import questions, send, take_over_stdout
+
+__all__ = ["ChatHarness"]  # the one that the library finds here
+HARNESS = "cohort_chat"
+# The library gives no variable of such a name to the programs that it starts.
+_KEY = "COHORT_EPISODES_API_KEY"
+_REWRITTEN = (
+    "The environment did not go on with the conversation so far: it rewrites it, has "
+    "several agents, or the row was made from another task."
+)
+
+
+class ChatHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
+    """Talks in this process; those of the library start a program that uv fetches."""
+
+    APPENDS_SYSTEM_PROMPT = SUPPORTS_MCP = SUPPORTS_RESUME = True
+    EXECUTES_CODE = NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: Any,
+        trace: Any,
+        runtime: Any,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: Any,
+    ) -> Any:
+        system, prompt = self.resolve_prompt(data)
+        if isinstance(prompt, str):
+            prompt = [vf.UserMessage(content=prompt)]
+        opening = [vf.SystemMessage(content=system)] if system else []
+        messages = [message_to_wire(message) for message in (*opening, *prompt)]
+        servers = {name: {"url": url} for name, url in mcp_urls.items()}
+        policy = AsyncOpenAI(
+            base_url=endpoint, api_key=secret, max_retries=0, timeout=None
+        )
+        async with policy, AsyncExitStack() as stack:
+            tools, *places = await connect_mcp({"mcpServers": servers}, stack)
+            asked = {"model": ctx.model, "messages": messages}
+            asked |= {"tools": tools} if tools else {}
+            with suppress(BadRequestError):  # the policy, or the task, takes no more
+                while messages[-1]["role"] != "assistant":
+                    completion = await policy.chat.completions.create(**asked)
+                    message = completion.choices[0].message
+                    messages.append(message.model_dump(exclude_none=True))
+                    for call in message.tool_calls or ():
+                        result = {
+                            "role": "tool",
+                            "tool_call_id": call.id,
+                            "name": call.function.name,
+                            "content": await _result(call.function, *places),
+                        }
+                        messages.append(result)
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+async def _result(function: Any, places: Any, servers: Any) -> Any:
+    """Return what a tool says, or what the policy reads of a call that is none."""
+    try:
+        arguments = json.loads(function.arguments)
+        if function.name not in places or not isinstance(arguments, dict):
+            raise ValueError("no such tool, or its arguments are no JSON object")
+    except ValueError as error:
+        return f"error: {error}"
+    return await call_mcp(servers, places, function.name, arguments)
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what a chat template reads of a message."""
+    parts = message.get("content") or ""
+    if not isinstance(parts, str):
+        if any(part["type"] != "text" for part in parts):
+            raise web.HTTPInternalServerError(text="A message is more than text.")
+        parts = "".join(part["text"] for part in parts)
+    names = ("name", "tool_call_id", "tool_calls")
+    kept = {name: message[name] for name in names if message.get(name)}
+    return {"role": message["role"], "content": parts, **kept}
+
+
+class _Episode:
+    """A task that is played; without a prompt, only to see what it asks first."""
+
+    def __init__(self, question: dict[str, Any], write: Callable[[Any], None]) -> None:
+        self._number, self._write = question["episode"], write
+        self._said, self._tools = question["messages"], question["tools"]
+        self.turns: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.error, self._num_turns = "", 0
+        self._time = asyncio.get_running_loop().time
+        self._begin = self._time()
+        self.clock = asyncio.timeout(question["seconds"])
+
+    async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the policy's next turn.
+
+        Raises:
+            HTTPBadRequest: there is none, so the episode ends.
+            HTTPInternalServerError: the episode fails.
+        """
+        messages, tools = [*map(_plain, body["messages"])], body.get("tools") or []
+        if self._said is None:
+            self._write({"messages": messages, "tools": tools})
+            self.clock.reschedule(0)
+            raise web.HTTPBadRequest
+        tail, is_asking = messages[len(self._said) :], self.clock.when() is None
+        is_same = messages == [*self._said, *tail] and tools == self._tools
+        if is_asking or not is_same or bool(tail) != bool(self._num_turns):
+            self.error = _REWRITTEN
+            raise web.HTTPInternalServerError(text=self.error)
+        if self.turns.empty():
+            self.tell(messages=tail)
+        self.clock.reschedule(None)  # while the policy writes
+        question = await self.turns.get()
+        self._begin = self._time()
+        self.clock.reschedule(self._begin + question["seconds"])
+        if "turn" not in question:
+            raise web.HTTPBadRequest
+        self._num_turns += 1
+        message = question["turn"]
+        self._said = [*messages, _plain(message)]
+        return {"index": 0, "message": message, "finish_reason": question["finish"]}
+
+    def tell(self, **fields: Any) -> None:
+        """Write a line, with the time since the policy's last turn."""
+        seconds = self._time() - self._begin
+        self._write({"episode": self._number, "seconds": seconds, **fields})
+
+
+def _end_of(played: Any, error: str) -> dict[str, Any]:
+    """Return the reward of an episode, or why it has none.
+
+    The library records a reward of 0 for one that failed.
+    """
+    traces = [trace for trace in played.traces if trace.agent.trainable]
+    errors = [*played.errors, *(e for trace in played.traces for e in trace.errors)]
+    if played.is_timeout or any(trace.is_timeout for trace in played.traces):
+        return {"end": "timeout", "error": "A time limit of the taskset was reached."}
+    if error or not played.ok:
+        reasons = [error, *(f"{last.type}: {last.message}" for last in errors[-1:])]
+        return {"end": "failed", "error": next(filter(None, reasons), "No reason.")}
+    if len(traces) != 1 or len(traces[0].branches) != 1:
+        return {"end": "failed", "error": _REWRITTEN}
+    parts = {name: part.score for name, part in traces[0].rewards.items() if part}
+    metrics = {**parts, **traces[0].metrics}
+    return {"end": "done", "reward": traces[0].reward, "metrics": metrics}
+
+
+def config_of(taskset: str, options: dict[str, Any]) -> Any:
+    """Return the settings of an environment of this taskset, whatever agents it has.
+
+    By default these run in a box of a hosted service, by a program that uv fetches.
+
+    Args:
+        options: settings of the taskset; "runtime": the library's, for tasks in a box.
+    """
+    own = {"id": taskset, **options}
+    seat = {
+        "runtime": own.pop("runtime", {"type": "subprocess"}),
+        "harness": {"id": HARNESS},
+        # The library's clock runs also while the policy writes.
+        "timeout": {"rollout": 30 * 86_400.0},
+    }
+    fields = loaders.env_config_type(taskset).model_fields.items()
+    seats = [
+        name for name, field in fields if isinstance(field.default, vf.AgentConfig)
+    ]
+    return loaders.resolve_env_config({"taskset": own, **dict.fromkeys(seats, seat)})
+
+
+class _Host:
+    """The environment of a taskset, and the episodes that are played in it."""
+
+    def __init__(self, taskset: str, options: str, replies: int) -> None:
+        self._config = config_of(taskset, json.loads(options))
+        self._env = loaders.load_environment(self._config)
+        self._replies, self._writer = replies, ThreadPoolExecutor(1)
+        self._episodes: dict[Any, _Episode] = {}
+        self._by_trace: WeakValueDictionary[str, _Episode] = WeakValueDictionary()
+        self._plays: set[asyncio.Task[None]] = set()
+        os.environ[_KEY] = secrets.token_urlsafe()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        """Send a line, without waiting for those who are to read it."""
+        self._writer.submit(send, self._replies, line)
+
+    async def serve(self) -> None:
+        """Answer lines until no one is left to write them."""
+        application = web.Application(client_max_size=2**30)
+        application.router.add_post("/v1/chat/completions", self._complete)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        client = vf.EvalClientConfig(base_url=address, api_key_var=_KEY)
+        self._context = vf.ModelContext(model=HARNESS, client=client)
+        lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def listen() -> None:
+            for question in questions():
+                loop.call_soon_threadsafe(lines.put_nowait, question)
+
+        threading.Thread(target=listen, daemon=True).start()
+        async with self._env.serving():
+            while True:
+                await self._answer(await lines.get())
+
+    async def _answer(self, question: dict[str, Any]) -> None:
+        number = question.get("episode")
+        if "limit" in question:
+            await self._list(**question)
+        elif "task" in question:
+            self._episodes[number] = _Episode(question, self._write)
+            play = self._play(self._episodes[number], question["task"], number)
+            self._plays.add(task := asyncio.create_task(play))
+            task.add_done_callback(self._plays.discard)
+        if number in self._episodes:
+            self._episodes[number].turns.put_nowait(question)
+        elif "turn" in question:
+            error = "The process of its environment was started again."
+            end = {"end": "failed", "error": error, "seconds": 0.0}
+            self._write({"episode": number, **end})
+
+    async def _list(self, limit: int, seconds: float) -> None:
+        """Write the first tasks, each with what it asks first."""
+        question = {"episode": None, "messages": None, "tools": None}
+        for task in self._env.taskset.take(limit):
+            data = task.data.model_dump(mode="json", exclude_defaults=True)
+            lines: list[dict[str, Any]] = []
+            episode = _Episode({**question, "seconds": seconds}, lines.append)
+            await self._play(episode, data, None)
+            self._write({"task": data, **lines[0]})
+        self._write({"schema": type(self._config.taskset).model_json_schema()})
+
+    async def _play(self, episode: _Episode, data: dict[str, Any], number: Any) -> None:
+        kind, config = self._env.taskset.task_type(), self._config.taskset.task
+
+        def listen(trace: Any) -> None:
+            self._by_trace[trace.id] = episode
+
+        try:
+            task = kind(kind.data_type().model_validate(data), config)
+            async with episode.clock:
+                (slot,) = self._env.slots(task)
+                played = await self._env.run_slot(slot, self._context, on_trace=listen)
+            end = _end_of(played, episode.error)
+        except TimeoutError:
+            end = {"end": "timeout", "error": "The environment took too long."}
+        except ValueError as error:
+            end = {"end": "failed", "error": f"The row has another task: {error}"}
+        self._episodes.pop(number, None)
+        episode.tell(**end)
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != f"Bearer {os.environ[_KEY]}":
+            raise web.HTTPUnauthorized
+        episode = self._by_trace[request.headers["X-Session-ID"]]
+        choice = await episode.complete(await request.json())
+        about = {"id": "", "object": "chat.completion", "created": 0, "model": HARNESS}
+        return web.json_response({**about, "choices": [choice]})
+
+
+if __name__ == "__main__":
+    sys.modules[HARNESS] = sys.modules[__name__]
+    asyncio.run(_Host(sys.argv[1], sys.argv[2], take_over_stdout()).serve())
