@@ -9,7 +9,8 @@ It appends lines of JSON to a file, each with a `type`:
     {"type": "progress", "done": 12, "total": 32}      prompts sampled
     {"type": "group", "row": 3, "completions": [{"text", "num_tokens", "end_reason",
         "reward", "rules", "errors"}, …]}               row: line of data.rows, from 0;
-                                                       is_base, with --checkpoint
+                                                       is_base, with --checkpoint;
+                                                       of an episode also "turns"
     {"type": "measured", "metrics": {…}}                see `Probing.metrics`
     {"type": "failed", "error": "…"}
 """
@@ -42,6 +43,7 @@ from trainer.gathering import Gathered, SampledBatch, differs, penalise_overlong
 from trainer.grpo import fit_to_memory, train_on
 from trainer.model.policy import Policy, load_policy
 from trainer.output.checkpoint import restore_policy, saved_step
+from trainer.output.journal import turn_records
 from trainer.output.log import UnwrittenLog
 from trainer.output.metrics import Stopwatch
 from trainer.parallel.launch import (
@@ -160,7 +162,12 @@ class Probing:
         self, prompts: Sequence[Prompt], on_prompt: Callable[[int], None]
     ) -> list[Group]:
         config = self.config
-        scoring = self.run.scorer.begin(prompts, config.reward)
+        scores_steps = config.advantage.credit == "process"
+        scoring = self.run.scorer.begin(
+            prompts,
+            config.reward,
+            tokenizer=self.run.engine.tokenizer if scores_steps else None,
+        )
 
         def add(index: int, completions: tuple[Rollout, ...]) -> None:
             scoring.add(index, completions)
@@ -194,6 +201,7 @@ class Probing:
                 prompt=group.prompt,
                 completions=group.completions[:size],
                 scores=group.scores[:size],
+                step_scores=group.step_scores and group.step_scores[:size],
             )
             for group in self.groups[: rollout.prompts_per_step]
         ]
@@ -478,11 +486,17 @@ def _add_group(lines: _Lines, group: Group, **more: bool) -> None:
                 "reward": score.total,
                 "rules": score.rules,
                 "errors": score.errors,
+                **_turns(completion),
             }
             for completion, score in zip(group.completions, group.scores, strict=True)
         ],
         **more,
     )
+
+
+def _turns(completion: Rollout) -> dict[str, Any]:
+    records = turn_records(completion)
+    return {"turns": [r.model_dump(mode="json") for r in records]} if records else {}
 
 
 def _sample_both(

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import signal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from trainer.config import RunConfig
 from trainer.evaluation import chance_of_signal
 from trainer.rewards.rule import Sample
 
+STARTERS = Path(__file__).parents[3] / "trainer" / "starter"
 RIGHT_OR_WRONG = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=7)
 
 
@@ -78,6 +80,24 @@ def lines(model_folder, rows_path, tmp_path_factory) -> list[dict[str, Any]]:
     done = run_trainer("probe", config, "--out", out, "--prompts", 6, "--samples", 4)
     assert done.returncode == 0, done.stderr
     return read_events(out)
+
+
+def test_episodes_are_written_with_their_turns_and_measured(tmp_path):
+    game = STARTERS / "guess" / "run.toml"
+    out = tmp_path / "probe.jsonl"
+
+    done = run_trainer("probe", game, "--out", out, "--prompts", 2, "--samples", 4)
+
+    assert done.returncode == 0, done.stderr
+    completions = [c for g in only(read_events(out), "group") for c in g["completions"]]
+    for found in completions:
+        first, second, *_ = found["turns"]
+        assert (first["author"], second["author"]) == ("policy", "environment")
+        assert found["turns"][-1]["end"] == len(found["text"])
+    # Its advantages compare the rewards of turns.
+    [measured] = only(read_events(out), "measured")
+    assert measured["metrics"]["update_problem"] is None
+    assert measured["metrics"]["mean_turns"] > 1
 
 
 def test_it_tells_each_group_and_how_far_it_is(lines):
