@@ -20,6 +20,7 @@ from dashboard.analysis.probes.services import (
     waiting_reason,
 )
 from dashboard.api.auth import READ, WRITE, ApiRequest
+from dashboard.api.completions import TurnOut
 from dashboard.api.launches import LaunchIn, checked_launch, read_launch
 from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.schemas import (
@@ -124,6 +125,9 @@ class ProbeCompletion(Schema):
     reward: Real = Field(examples=[1.0])
     rules: dict[str, Real] = Field(examples=[{"answer": 1.0}])
     errors: dict[str, str]
+    turns: list[TurnOut] = Field(
+        default=[], description="Of an episode; else empty: the text is one turn."
+    )
 
 
 class ProbeGroupOut(Schema):

@@ -18,6 +18,7 @@ from dashboard.analysis.probes.forms import (
 )
 from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.completions.models import Group
+from dashboard.completions.turns import policy_text_of
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.errors import UserError
 from dashboard.rewards.checks import ScoredGroup
@@ -321,7 +322,7 @@ def _of_probe(chosen: Mapping[str, Any]) -> Bench:
                 rows[group.position],
                 [
                     Tried(
-                        completion["text"],
+                        policy_text_of(completion),
                         is_truncated=completion["end_reason"] == "length",
                     )
                     for completion in group.completions[:MAX_OF_GROUP]

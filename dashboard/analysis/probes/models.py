@@ -81,7 +81,8 @@ class ProbeGroup(models.Model):
     position = models.PositiveIntegerField()  # 0: also of a typed prompt
     # Of a try, the base model's.
     is_base = models.BooleanField(default=False, db_default=False)
-    # {"text", "num_tokens", "end_reason", "reward", "rules", "errors"}
+    # {"text", "num_tokens", "end_reason", "reward", "rules", "errors"}; of an episode
+    # also its "turns", as TurnRecord
     completions = models.JSONField[list[dict[str, Any]]]()
 
     class Meta:

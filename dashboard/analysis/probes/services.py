@@ -276,6 +276,7 @@ def config_of_checkpoint(
             "model": own.model,
             "data": {**own.data.model_dump(), "num_eval_rows": 0},
             "rollout": {**sampling, **rollout},
+            "environment": own.environment,
             "reward": scoring,
             "distributed": {"num_threads": own.distributed.num_threads},
         }

@@ -20,6 +20,7 @@ from tests.dashboard.analysis.probes.factories import (
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.stories import queue_run
+from trainer.events import TurnRecord
 from trainer.presets.preset import preset_names
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("data_folder")]
@@ -135,8 +136,12 @@ def test_probe_results_can_be_read(program, team):
 
     probe = make_probe(team, make_version(team))
     finish(metrics=measured())
+    turn = TurnRecord(author="policy", start=0, end=1).model_dump(mode="json")
     for position in probe.positions:
-        texts = [completion("4", 1.0), completion("5", None, errors={"right": "no"})]
+        texts = [
+            completion("4", 1.0, turns=[turn]),
+            completion("5", None, errors={"right": "no"}),
+        ]
         ProbeGroup.objects.create(probe=probe, position=position, completions=texts)
 
     found = program.get(f"/probes/{probe.pk}").json()
@@ -145,7 +150,9 @@ def test_probe_results_can_be_read(program, team):
     assert found["verdict"]["answer"] == "can"
     assert found["metrics"]["pass@1"] == 0.25
     assert [each["position"] for each in groups["items"]] == [1, 3]
-    assert groups["items"][0]["completions"][1]["errors"] == {"right": "no"}
+    episode, single = groups["items"][0]["completions"]
+    assert single["errors"] == {"right": "no"}
+    assert (episode["turns"], single["turns"]) == ([turn], [])
 
 
 @pytest.fixture

@@ -115,6 +115,17 @@ def test_a_checkpoint_is_sampled_with_its_runs_options(checkpoint, alice_client)
     assert probe.config["rollout"].items() >= options.items()
 
 
+def test_a_checkpoint_is_tried_in_its_runs_environment(checkpoint, alice_client):
+    run = Run.objects.get(pk=checkpoint.run_id)
+    game = {"kind": "guess", "max_tokens": 9_000}
+    run.config["environment"] = {**run.config["environment"], **game}
+    run.save(update_fields=["config"])
+
+    probe = press_try(alice_client, checkpoint)
+
+    assert probe.config["environment"] == run.config["environment"]
+
+
 def test_a_queued_checkpoint_test_keeps_its_checkpoint(checkpoint, alice_client):
     store = CheckpointStore(checkpoint.run_id)
     Run.objects.filter(pk=checkpoint.run_id).update(best_by=NOTHING)

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.probes.factories import (
+    completion,
     finish,
     make_probe,
     make_version,
@@ -92,6 +93,44 @@ def test_a_probe_page_shows_its_metrics(alice_client, team, version):
         *("Scoring 100 ms", "900 ms", "477 MiB", "On cpu (2 threads)"),
     ):
         assert expected in page
+
+
+@pytest.fixture
+def tried(team, version) -> Probe:
+    """A try of a row, with an episode."""
+    probe = make_probe(team, version, positions=[3], is_sample=True)
+    turns = [
+        {"author": "policy", "start": 0, "end": 2},
+        {"author": "environment", "start": 2, "end": 3},
+        {"author": "policy", "start": 3, "end": 5},
+    ]
+    episode = completion("23+26", 1.0, end_reason="done", turns=turns)
+    ProbeGroup.objects.create(
+        probe=probe, position=3, completions=[episode, completion("no", 0.0)]
+    )
+    return probe
+
+
+def test_a_try_of_a_row_shows_its_turns(alice_client, tried):
+    finish(num_done=1, metrics=measured())
+
+    page = alice_client.get(f"/alpha/probes/{tried.pk}/").text
+
+    assert re.findall(r'data-turn="(\w+)"', page) == [
+        "policy",
+        "environment",
+        "policy",
+    ]
+    assert "3+3?" in words(alice_client.get(f"/alpha/probes/{tried.pk}/"))
+    assert "data-verdict" not in page  # a row tells nothing of a run
+
+
+def test_the_editor_scores_what_the_policy_wrote(alice_client, version, tried):
+    form = fields(NUMERIC, source="probe", probe=str(tried.pk), dataset=str(version.pk))
+
+    bench = alice_client.post(SCORES, form).context["bench"]
+
+    assert [one.text for one in bench.groups[0].tried] == ["2326", "no"]
 
 
 def test_a_probe_page_shows_the_verdict(alice_client, team, version):
