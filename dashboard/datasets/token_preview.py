@@ -141,6 +141,9 @@ class Preview:
     num_unknown: int = 0
     limit: int = 0
     prefix: str = ""
+    # Of an environment: why the model can have no episodes of it, and what to know.
+    refusals: tuple[str, ...] = ()
+    drops_thinking: bool = False
 
     @property
     def row_numbers(self) -> range:
@@ -157,11 +160,18 @@ def read_row(form: Mapping[str, Any]) -> int:
 
 
 def preview_version(
-    team: Team, version: DatasetVersion, *, model: str, row: int, data: dict[str, Any]
+    team: Team,
+    version: DatasetVersion,
+    *,
+    model: str,
+    row: int,
+    data: dict[str, Any],
+    episodes: Mapping[str, Any] | None = None,
 ) -> Preview:
     """Render a row of the version; pending after a second without a tokenizer.
 
-    The page offers the first rows. `data` are settings of DataConfig.
+    The page offers the first rows. `data` are settings of DataConfig; `episodes` are
+    `environment` and `seed`, for prompts of episodes.
     """
     num_rows = min(NUM_ROWS, version.num_rows)
     row = max(0, min(row, version.num_rows - 1))
@@ -169,12 +179,25 @@ def preview_version(
     if stored is None:
         return Preview(problem=f"Row {row} does not exist.")
     return preview_row(
-        team, stored.as_row(), model=model, row=row, num_rows=num_rows, data=data
+        team,
+        stored.as_row(),
+        model=model,
+        row=row,
+        num_rows=num_rows,
+        data=data,
+        episodes=episodes,
     )
 
 
 def preview_row(
-    team: Team, of: Row, *, model: str, row: int, num_rows: int, data: dict[str, Any]
+    team: Team,
+    of: Row,
+    *,
+    model: str,
+    row: int,
+    num_rows: int,
+    data: dict[str, Any],
+    episodes: Mapping[str, Any] | None = None,
 ) -> Preview:
     at: dict[str, Any] = {"row": row, "num_rows": num_rows}
     if refusal := refuse_model(team, model) or _refuse_size(of, data):
@@ -192,12 +215,15 @@ def preview_row(
         "index": row,
         "row": {"prompt": of.prompt, "answer": of.answer, "columns": of.columns},
         "data": data,
+        **(episodes or {}),
     }
     release_connection()
     try:
         reply = tokenizers.ask(team_id=team.pk, model=model, question=question)
     except Busy as busy:
         return Preview(pending=str(busy), **at)
+    at["refusals"] = tuple(reply.get("refusals", ()))
+    at["drops_thinking"] = reply.get("drops_thinking", False)
     if problem := reply.get("problem"):
         return Preview(problem=problem, **at)
     first = [Piece(text=text, is_special=yes) for text, yes in reply["pieces"]]

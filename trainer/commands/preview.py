@@ -9,8 +9,10 @@ where `data` are settings of DataConfig, it writes either a problem or
 
     {"pieces": [["<s>", true], ["3+4?", false]], "last_pieces": [], …}
 
-A piece is the text of consecutive tokens, and whether it is a special token. Without a
-model, a line has `environment`, `said`, `seconds` and `owner` in place of `data`.
+A piece is the text of consecutive tokens, and whether it is a special token. With
+`"environment": {…}, "seed": 0`, settings of EnvironmentConfig, the row is rendered as
+its episodes begin, and the answer says why there can be none. Without a model, a line
+has `environment`, `said`, `seconds` and `owner` in place of `data`.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from trainer.config import DataConfig, EnvironmentConfig
 from trainer.data import PromptRenderer, Row
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sandbox.pool import asking_for
 from trainer.rollout.environments import EnvironmentFailed, Said, environment_seed
-from trainer.rollout.episodes import make_environment
 from trainer.tokenizers import (
     bound_memory,
     bounded_seconds,
@@ -90,15 +92,20 @@ def answer(
     tokenizer: PreTrainedTokenizerBase, question: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the reply to a line."""
-    row = _read_row(question)
+    row, facts = _read_row(question), dict[str, Any]()
     try:
         config = DataConfig.model_validate({**question["data"], "rows": "stdin"})
-        token_ids = PromptRenderer(tokenizer, config).token_ids(row)
+        if question.get("environment"):
+            renderer, facts = _prepare_episodes(tokenizer, config, question)
+        else:
+            renderer = PromptRenderer(tokenizer, config)
+        token_ids = renderer.token_ids(row)
     except ValueError as error:
-        return {"problem": str(error)}
+        return {"problem": str(error), **facts}
     except MemoryError as error:
         return {"problem": f"The prompt needs too much memory: {first_line(error)}"}
     return {
+        **facts,
         "pieces": cut_up(tokenizer, token_ids[:SHOWN_FIRST]),
         # What is left out lies between these two.
         "last_pieces": cut_up(
@@ -125,6 +132,8 @@ def play(question: dict[str, Any]) -> dict[str, Any]:
 
     A problem is one of the source, or of this reply.
     """
+    from trainer.rollout.episodes import make_environment  # noqa: PLC0415
+
     row = _read_row(question)
     said = [
         Said(
@@ -154,6 +163,41 @@ def play(question: dict[str, Any]) -> dict[str, Any]:
         is_source = not isinstance(error.__cause__, EnvironmentFailed)
         return {"problem": str(error), "is_source": is_source}
     return played | {"seconds": time.monotonic() - begin}
+
+
+def _prepare_episodes(
+    tokenizer: PreTrainedTokenizerBase, config: DataConfig, question: dict[str, Any]
+) -> tuple[PromptRenderer, dict[str, Any]]:
+    """Return what renders the prompts of episodes, and why there can be none."""
+    # Most previews are of single turns and need not wait for these.
+    from trainer.rollout.chat import ChatFormat  # noqa: PLC0415
+    from trainer.rollout.episodes import make_environment, renderer_of  # noqa: PLC0415
+
+    settings = EnvironmentConfig.model_validate(question["environment"])
+    environment = make_environment(settings)
+    tools = environment.tools if environment else ()
+    chat = ChatFormat(tokenizer, config, tools=tools)
+    refusals = chat.check(_end_ids(tokenizer))
+    seed = int(question["seed"])
+    return renderer_of(tokenizer, config, environment, seed=seed), {
+        "refusals": refusals,
+        "drops_thinking": not refusals and chat.drops_thinking,
+    }
+
+
+def _end_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """Return what ends the model's turns: as Policy does, without its weights."""
+    ids, path = {tokenizer.eos_token_id}, tokenizer.name_or_path
+    for read in (GenerationConfig.from_pretrained, _read_config):
+        with suppress(OSError):
+            own = getattr(read(path), "eos_token_id", None)
+            ids |= {own} if isinstance(own, int) else {*(own or ())}
+    return ids - {None}
+
+
+def _read_config(path: str) -> PreTrainedConfig:
+    # Without a warning that it is no known model's.
+    return PreTrainedConfig.from_dict(PreTrainedConfig.get_config_dict(path)[0])
 
 
 def _num_unknown(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> int:

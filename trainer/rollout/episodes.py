@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import EnvironmentConfig, RunConfig
+from trainer.config import DataConfig, EnvironmentConfig, RunConfig
 from trainer.data import Prompt, PromptRenderer, Row, tools_of
 from trainer.events import EndReason
 from trainer.host import tick
@@ -103,19 +103,36 @@ def make_renderer(
     num_embeddings: int | None = None,
 ) -> PromptRenderer:
     """Return what renders a run's rows: with its environment's tools and opening."""
-    environment = make_environment(config.environment)
+    return renderer_of(
+        tokenizer,
+        config.data,
+        make_environment(config.environment),
+        seed=config.seed,
+        num_embeddings=num_embeddings,
+    )
+
+
+def renderer_of(
+    tokenizer: PreTrainedTokenizerBase,
+    data: DataConfig,
+    environment: Environment | None,
+    *,
+    seed: int,
+    num_embeddings: int | None = None,
+) -> PromptRenderer:
+    """Return what renders rows with the environment's tools and opening."""
     if environment is None:
-        return PromptRenderer(tokenizer, config.data, num_embeddings=num_embeddings)
+        return PromptRenderer(tokenizer, data, num_embeddings=num_embeddings)
 
     def open_row(row: Row) -> Sequence[Message]:
         try:
-            return environment.open(row, environment_seed(config.seed, row))
+            return environment.open(row, environment_seed(seed, row))
         except EnvironmentFailed as error:
             raise ValueError(str(error)) from error
 
     return PromptRenderer(
         tokenizer,
-        config.data,
+        data,
         num_embeddings=num_embeddings,
         tools=environment.tools,
         opening=open_row,
