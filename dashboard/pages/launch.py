@@ -10,6 +10,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
+from pydantic import ValidationError
 
 from dashboard.accounts.access import get_writing_membership, look_up
 from dashboard.accounts.models import Team
@@ -21,6 +22,7 @@ from dashboard.datasets.token_preview import (
     read_row,
 )
 from dashboard.pages.requests import Request
+from dashboard.project.schema_forms import message_of
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import read_tree
 from dashboard.runs.config.toml import EXAMPLE
@@ -61,9 +63,11 @@ from dashboard.web.edits import (
     compare_texts,
     show_conflict,
 )
+from trainer.config import EnvironmentConfig
 from trainer.rewards.spec import Recipe
 
 PLAIN = "text/plain; charset=utf-8"
+ENVIRONMENT_RECIPE = {"rules": [{"name": "environment", "kind": "environment"}]}
 UNFINISHED = "Fix the form first: a preset can only store valid settings."
 
 
@@ -85,6 +89,11 @@ def run_new(request: Request, team: Team) -> HttpResponse:
     launch = check_draft(form)
     if launch is None or (warn(launch) and request.POST.get("confirmed") != "on"):
         return show_form(request, team, form, status=422)
+    if launch.config.environment.is_there:
+        # Of a tokenizer that is not loaded yet the trainer finds them at its start.
+        refused = " ".join(_preview(team, form, row=0).refusals)
+        if refused:
+            return show_form(request, team, form, refused=refused, status=422)
     sweep = SweepPlan.read(request.POST)
     sweep.plan(form)
     if sweep.problem:
@@ -200,18 +209,21 @@ def run_new_start(request: Request, team: Team) -> HttpResponse:
 @require_POST
 @look_up(get_writing_membership)
 def run_new_recipe(request: Request, team: Team) -> HttpResponse:
-    """Save the reward of a preset as a recipe of the team, and choose it."""
+    """Save the reward of a preset, or an environment's, as the team's; choose it."""
     form = read_draft(request.POST, team)
     start = form.start
-    if start.recipe is None:
+    spec, name, owner = start.recipe, f"{start.name} reward", start.title
+    if "of_environment" in request.POST:
+        spec, name, owner = ENVIRONMENT_RECIPE, "Environment", "the environment"
+    if spec is None:
         raise Http404("This preset has no reward.")
     try:
         version = save_recipe_version(
             team=team,
-            name=free_name(team, f"{start.name} reward"),
-            recipe=Recipe.model_validate(start.recipe),
+            name=free_name(team, name),
+            recipe=Recipe.model_validate(spec),
             user=request.user,
-            description=f"The reward of {start.title}.",
+            description=f"The reward of {owner}.",
         )
     except ValueError as error:  # such as a name that is taken
         messages.error(request, str(error))
@@ -349,6 +361,7 @@ def run_new_prompt(request: Request, team: Team) -> HttpResponse:
     form = LaunchDraft.from_form(request.POST, choices_of(team), default_start())
     context = {
         "preview": _preview(team, form, read_row(request.POST)),
+        "environment": form.texts["environment.kind"],
         "preview_url": reverse("run_new_prompt", args=[team.slug]),
         "preview_form": "#launch-form",
     }
@@ -360,14 +373,21 @@ def _preview(team: Team, form: LaunchDraft, row: int) -> Preview:
         return Preview(problem="Choose a dataset to preview its first rows.")
     if problem := check_model(form.model_path):
         return Preview(problem=problem)
-    data = read_tree(form.texts)["data"]
-    names = (*SETTINGS, "max_prompt_tokens")
+    tree = read_tree(form.texts)
+    try:
+        environment = EnvironmentConfig.model_validate(tree["environment"])
+    except ValidationError as error:
+        return Preview(problem=message_of(error.errors()[0]))
+    seed = tree["seed"] if tree["seed"].isdecimal() else "0"  # while it is typed
+    episodes = {"environment": environment.model_dump(), "seed": seed}
+    data, names = tree["data"], (*SETTINGS, "max_prompt_tokens")
     return preview_version(
         team,
         form.dataset_version,
         model=form.model_path,
         row=row,
         data={name: data[name] for name in names},
+        episodes=episodes if environment.is_there else None,
     )
 
 

@@ -48,6 +48,8 @@ from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from trainer.config import RunConfig
 
+ONE_ROW: dict[str, Any] = {"num_prompts": 1, "num_samples": 2, "is_sample": True}
+
 
 @require_GET
 @look_up(get_membership)
@@ -102,8 +104,10 @@ def probe_launch(request: Request, team: Team) -> HttpResponse:
     launch = check_draft(form)
     if launch is None:
         return show_form(request, team, form, status=422)
+    # A look at what episodes of a row are like.
+    size = ONE_ROW if "one_row" in request.POST else {}
     try:
-        begun = probe_launched(team, request.user, launch)
+        begun = probe_launched(team, request.user, launch, **size)
     except ValueError as error:
         return show_form(request, team, form, refused=str(error), status=422)
     return redirect("probe", team.slug, begun.pk)
@@ -166,10 +170,15 @@ def _context(team: Team, probe: Probe) -> dict[str, Any]:
                 position__in=probe.positions
             ).first(),
         }
+    groups = probe.groups.all() if probe.num_prompts == 1 else ()
     # Seconds of all steps, as the first phase's.
     step: float | None = probe.metrics.get("step/total")
     return shared | {
         "body": "probe_body.html",
+        "groups": groups,
+        "row": probe.dataset_version.rows.filter(position__in=probe.positions).first()
+        if groups
+        else None,
         "verdict": verdict_of(probe.config, probe.metrics),
         "shares": _shares(probe.metrics, first),
         "metrics": probe.metrics,

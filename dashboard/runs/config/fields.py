@@ -35,7 +35,8 @@ ELSEWHERE = {
 RECIPE_FACTS = ("recipe.combine", "recipe.is_one_rule")
 # Settings by what one wants to change: titles, and the parts of the tree.
 TOPICS = {
-    "Sampling": ("rollout", "data", "environment"),
+    "": ("environment",),  # beside the dataset, whose prompts it continues
+    "Sampling": ("rollout", "data"),
     "Reward and advantage": ("reward", "advantage"),
     "Loss and KL": ("loss", "reference"),
     "Model and optimizer": ("model", "optim"),

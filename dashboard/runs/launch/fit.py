@@ -133,6 +133,13 @@ def warn_of_lengths(config: RunConfig, dataset: DatasetVersion) -> str:
     bound = counted or bound_longest(dataset, has_template=has_template)
     prompt = min(config.data.max_prompt_tokens, bound)
     longest = max(phase.config.rollout.max_new_tokens for phase in config.phase_configs)
+    episode = config.environment.max_tokens if config.environment.is_there else 0
+    if limit < episode:
+        return (
+            f"Episodes of up to {episode:,} tokens are longer than the model's "
+            f"context, {limit:,}. Lower environment.max_tokens, or choose a model "
+            "with a longer context."
+        )
     if prompt + longest <= limit:
         return ""
     room = limit - prompt

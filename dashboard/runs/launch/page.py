@@ -16,7 +16,7 @@ from dashboard.datasets.models import DatasetRow
 from dashboard.project.schema_forms import BoundField
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import recipe_sentence
-from dashboard.rewards.trial import as_sample
+from dashboard.rewards.trial import as_sample, sandbox_here
 from dashboard.runs.config.fields import (
     ConfigPart,
     advanced_parts,
@@ -59,6 +59,7 @@ WHERE = ("distributed.where", "distributed.num_nodes", "distributed.num_processe
 ROWS_TRIED = 3
 SECONDS_PER_ROW = 10.0
 MANY_EPOCHS = 20
+EPISODE_RULES = ("environment", "turn_rewards")
 
 Phases = list[tuple[PhaseConfig, int]]  # with the steps that are left of each
 
@@ -127,7 +128,9 @@ class BoundPart:
 
     @property
     def is_open(self) -> bool:
-        return any(bound.errors for bound in self.fields)
+        first = self.fields[0]
+        is_chosen = first.field.path == "environment.kind" and first.text != "none"
+        return is_chosen or any(bound.errors for bound in self.fields)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +139,7 @@ class Fields:
 
     main: list[BoundSetting]
     hidden: list[BoundSetting]  # a cluster's, which the form carries without a cluster
+    environment: BoundPart
     parts: list[BoundPart]
     step_recipe_unused: str  # why the reward of steps has no effect
 
@@ -166,26 +170,28 @@ def describe_fields(draft: LaunchDraft) -> Fields:
     shows_where = draft.choices.cluster or draft.texts[WHERE[0]] != "machine"
     main = [field.path for field in main_fields()]
     elsewhere = WHERE if shows_where else WHERE[:2]
+    environment, *parts = (
+        BoundPart(
+            part=part,
+            groups=[
+                BoundGroup(
+                    title=group.title,
+                    fields=[
+                        bind(field.path)
+                        for field in group.fields
+                        if field.path not in elsewhere
+                    ],
+                )
+                for group in part.groups
+            ],
+        )
+        for part in advanced_parts()
+    )
     return Fields(
         main=[bind(path) for path in (*main, *(WHERE if shows_where else ()))],
         hidden=[] if shows_where else [bind(path) for path in elsewhere],
-        parts=[
-            BoundPart(
-                part=part,
-                groups=[
-                    BoundGroup(
-                        title=group.title,
-                        fields=[
-                            bind(field.path)
-                            for field in group.fields
-                            if field.path not in elsewhere
-                        ],
-                    )
-                    for group in part.groups
-                ],
-            )
-            for part in advanced_parts()
-        ],
+        environment=environment,
+        parts=parts,
         step_recipe_unused=unused.get("reward.step_recipe", ""),
     )
 
@@ -225,6 +231,11 @@ def describe_choices(choices: Choices) -> dict[str, Any]:
         "unused_table": unused_table(),
         "recipe_facts": {pk: recipe_facts(spec) for pk, spec in recipes.items()},
         "needed_columns": {pk: needed_columns(spec) for pk, spec in recipes.items()},
+        "environment_recipes": [
+            pk
+            for pk, spec in recipes.items()
+            if any(rule["kind"] == "environment" for rule in spec.get("rules", ()))
+        ],
         "dataset_columns": {
             str(version.pk): version.mapping.get("columns", [])
             for version in choices.datasets
@@ -516,14 +527,22 @@ def warn(launch: Launch) -> tuple[str, ...]:
         )
         if sentence
     ]
+    if launch.config.environment.runs_code and (lack := sandbox_here().problem):
+        warnings.append(f"The environment cannot run its code: {lack}")
+    # What is tried is one turn, which these score in episodes only.
+    is_played = launch.config.environment.is_there
+    rules = launch.config.reward.recipe.rules if is_played else ()
+    untried = {rule.name for rule in rules if rule.kind in EPISODE_RULES}
     with asking_for(f"team {version.recipe.team_id}"):
         for rule, reason in find(version.pk, launch.dataset_version.pk):
-            warnings.append(f"Rule {rule} cannot score these rows: {reason}")
+            if rule not in untried:
+                warnings.append(f"Rule {rule} cannot score these rows: {reason}")
         others = {chosen.version: None for chosen in launch.evaluation_sets}
         others.pop(launch.dataset_version, None)
         for other in others:
             for rule, reason in find(version.pk, other.pk):
-                warnings.append(f"Rule {rule} cannot score {other}: {reason}")
+                if rule not in untried:
+                    warnings.append(f"Rule {rule} cannot score {other}: {reason}")
     return tuple(warnings)
 
 

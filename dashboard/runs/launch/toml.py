@@ -23,10 +23,11 @@ from dashboard.runs.config.toml import (
 from dashboard.runs.launch.draft import AS_START, LaunchDraft
 from dashboard.runs.launch.eval_sets import choose_sets
 from dashboard.runs.queries import ROWS, eval_rows
-from trainer.config import RunConfig
+from trainer.config import EnvironmentConfig, RunConfig
 
 # Placeholders for what is not chosen yet, so that the rest can be checked.
 NO_MODEL = "not chosen"
+NO_ENVIRONMENT = EnvironmentConfig().model_dump(mode="json")
 ANY_RECIPE = {"rules": [{"name": "any", "kind": "numeric_answer", "params": {}}]}
 
 
@@ -53,6 +54,8 @@ def write_form(form: LaunchDraft) -> str:
     except ValidationError:  # shown as typed; applying it reports the errors
         for path, setting in all_fields().items():
             put(tree, path, _typed(setting, form.texts[path]))
+    if tree["environment"] == NO_ENVIRONMENT:
+        del tree["environment"]
     if not form.model_path:
         del tree["model"]["path"]
     if not form.recipe_version:

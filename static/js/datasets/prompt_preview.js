@@ -11,6 +11,7 @@ const SHOWN = new Set([
   "data.chat_template",
   "data.chat_template_kwargs",
   "data.max_prompt_tokens",
+  "seed",
 ]);
 
 export function keepPreview(form, { rows = null } = {}) {
@@ -18,12 +19,15 @@ export function keepPreview(form, { rows = null } = {}) {
   const fold = preview.closest("details");
 
   function refresh() {
-    // Load no tokenizer while the preview is folded.
-    if (!fold || fold.open) preview.dispatchEvent(new Event("preview"));
+    const kind = form.elements["environment.kind"]?.value ?? "none";
+    // Load no tokenizer while the preview is folded, unless episodes are to be checked.
+    if (!fold || fold.open || kind !== "none")
+      preview.dispatchEvent(new Event("preview"));
   }
 
   form.addEventListener("input", (event) => {
-    if (SHOWN.has(event.target.name)) refresh();
+    const { name } = event.target;
+    if (SHOWN.has(name) || String(name).startsWith("environment.")) refresh();
   });
   rows?.addEventListener("input", refresh);
   fold?.addEventListener("toggle", refresh);

@@ -3,6 +3,7 @@
 // and shows errors until they are fixed. htmx requests the settings and the estimate.
 
 import { keepPreview } from "../datasets/prompt_preview.js";
+import { keepEnvironment } from "../launch/environment.js";
 import { findUnused, isSame, showText } from "../launch/settings.js";
 import { keepToml } from "../launch/toml.js";
 
@@ -163,7 +164,14 @@ function showFitting() {
   }
 }
 
+const showEnvironment = keepEnvironment(form, {
+  chosen,
+  rewards: readJson("environment-recipes"),
+  usual: () => start.recipe,
+});
+
 function show() {
+  showEnvironment();
   showMarks();
   showUnused();
   showFitting();
@@ -284,7 +292,8 @@ form.addEventListener("htmx:oobAfterSwap", ({ target }) => {
 
 // The search shows all parts that have a matching setting, and only those settings.
 const search = form.querySelector("[data-settings-search]");
-const parts = [...search.closest("section").querySelectorAll("details")];
+const environment = form.querySelector("[data-part=environment]");
+const parts = [...search.closest("section").querySelectorAll("details"), environment];
 
 function findSettings() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -302,7 +311,7 @@ function findSettings() {
     }
     for (const group of part.querySelectorAll("fieldset"))
       group.hidden = !group.querySelector("[data-setting]:not([hidden])");
-    part.hidden = words.length > 0 && hits === 0;
+    part.hidden = words.length > 0 && hits === 0 && part !== environment;
     if (words.length > 0) part.open = hits > 0;
     count += hits;
   }

@@ -233,6 +233,41 @@ def test_the_launch_form_shows_what_its_own_settings_make(
     assert "Add: 3 plus 4?" in text
 
 
+@pytest.mark.usefixtures("patient")
+def test_the_launch_form_checks_the_environment(alice_client, version, model) -> None:
+    form = {
+        "dataset": version.pk,
+        "model_other": model,
+        "environment.kind": "tools",
+        "environment.tools": '["calculator"]',
+        "data.chat_template": "none",
+        "data.max_prompt_tokens": "99",
+    }
+
+    def check(**changes: str) -> tuple[Any, str]:
+        changes = {name.replace("__", "."): text for name, text in changes.items()}
+        answer = alice_client.post("/alpha/runs/new/prompt", form | changes)
+        found = re.search(r'<div id="environment-check"(.*)</div>', answer.text, re.S)
+        assert found
+        return answer.context["preview"], found[1]
+
+    preview, text = check()
+    assert len(preview.refusals) == text.count("data-refusal") == 1
+    assert preview.pieces
+    preview, text = check(environment__tools="[]")
+    assert preview.problem in unescape(text)
+    assert "environment.tools" in preview.problem
+    preview, text = check(environment__kind="guess", row="1")  # no game
+    assert "<b>4</b>" in preview.problem
+    source = "def reply(row, seed, said):\n    return 'no'\n"
+    source += "def open(row, seed):\n    return 'Hello 7'"
+    own = {"environment__kind": "python", "environment__source": source}
+    preview, text = check(**own, seed="-")
+    assert (preview.refusals, preview.problem) == ((), "")
+    preview, text = check(environment__kind="none")
+    assert (preview.refusals, preview.problem, "<p" in text) == ((), "", False)
+
+
 def test_the_launch_form_names_missing_fields(alice_client, version):
     own = {"dataset": str(version.pk), "model_other": "org/m"}
     cases: list[tuple[dict[str, str], str]] = [

@@ -9,10 +9,12 @@ from playwright.sync_api import expect
 
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.models import Run, Sweep, TeamPreset
+from tests.browser.accessibility import findings
 from tests.dashboard.runs.launching import COUNTDOWN, make_dataset, make_recipe
 from tests.dashboard.runs.test_launch_starters import RUN_TOML
 
 pytestmark = pytest.mark.browser
+ENVIRONMENT_REWARD = {"rules": [{"name": "hit", "kind": "environment"}]}
 DESKTOP, PHONE = (1440, 900), (390, 844)
 
 
@@ -87,6 +89,53 @@ def test_a_switch_writes_whether_the_model_thinks(page, own, starter):
     expect(switch).to_be_hidden()
 
 
+def test_the_environments_card_proposes_limit_tools_and_reward(page, team, own):
+    reward = make_recipe(team, "Environment", ENVIRONMENT_REWARD)
+    page.goto("/alpha/runs/new")
+    card = page.locator("[data-part=environment]")
+    kind = card.get_by_label("Environment", exact=True)
+    limit = card.locator("[name='environment.max_tokens']")
+    turns = card.locator("[name='environment.max_turns']")
+    source = card.locator("[name='environment.source']")
+    tools = page.locator("[name='environment.tools']")
+    recipe = page.get_by_label("Reward", exact=True)
+    usual = recipe.input_value()
+    attempt = card.get_by_role("button", name="Try on one row")
+    expect(kind).to_be_hidden()
+    card.locator("summary").click()
+    expect(attempt).to_be_hidden()
+    expect(limit).to_be_hidden()
+
+    kind.select_option("guess")
+    expect(attempt).to_be_visible()
+    expect(recipe).to_have_value(str(reward.pk))
+    longest = int(page.locator("[name='data.max_prompt_tokens']").input_value()) + 24
+    expect(limit).to_have_value(str(longest + 7 * 16))
+    turns.fill("3")
+    expect(limit).to_have_value(str(longest + 2 * 16))
+    expect(page.locator(".launch-line")).to_contain_text("steps")
+    limit.fill("900")
+    turns.fill("4")
+    expect(limit).to_have_value("900")
+
+    kind.select_option("tools")
+    expect(recipe).to_have_value(str(reward.pk))
+    card.get_by_label("calculator").check()
+    source.fill("def look_up(word: str):\n    pass")
+    card.get_by_label("look_up").check()
+    expect(tools).to_have_value('["calculator", "look_up"]')
+    expect(tools).to_be_hidden()
+    assert findings(page) == []
+    card.get_by_label("calculator").uncheck()
+    expect(tools).to_have_value('["look_up"]')
+
+    kind.select_option("none")
+    expect(card).not_to_have_attribute("open", "")
+    expect(recipe).to_have_value(usual)
+    page.get_by_role("button", name="TOML").click()
+    expect(page.locator("[name=toml]")).to_have_value(re.compile("num_steps"))
+
+
 @pytest.mark.slow
 def test_an_empty_list_launches_the_starter_in_one_click(page, own):
     page.goto("/alpha/runs/")
@@ -115,7 +164,7 @@ def test_typed_values_survive_a_preset_and_fixed_errors_disappear(page, team, ow
     page.get_by_label("Preset", exact=True).select_option("trl")
     expect(length).to_have_value("512")
     expect(page.locator("[data-setting='optim.num_steps']")).to_contain_text("trl")
-    expect(page.locator("[data-part]").first).to_contain_text("1 changed")
+    expect(page.locator("[data-part]:has(.launch-main)")).to_contain_text("1 changed")
     page.get_by_label("Preset", exact=True).select_option("deepseekmath-process")
     expect(page.locator("[name=step_recipe]")).to_have_value("start")
     page.get_by_label("Preset", exact=True).select_option("recommended")
@@ -179,7 +228,7 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(page, team):
     page.goto("/alpha/runs/new?model=org/model")
     size = page.get_by_role("textbox", name="Group size")
     back = page.get_by_role("button", name="Group size: Reset to 8")
-    counts = page.locator("[data-part]").first.locator("[data-num-changed]")
+    counts = page.locator("[data-part]:has(.launch-main)").locator("[data-num-changed]")
 
     expect(back).to_be_hidden()
     size.fill("4")
