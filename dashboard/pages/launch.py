@@ -57,6 +57,7 @@ from dashboard.runs.launch.starts import (
 from dashboard.runs.launch.sweep import SweepPlan, describe_sweep
 from dashboard.runs.launch.toml import TomlDraft, apply_toml, write_form
 from dashboard.runs.queries import get_team_preset
+from dashboard.supervision.starter import GAME, prepare_game
 from dashboard.web.edits import (
     BASE,
     EditConflict,
@@ -77,12 +78,16 @@ def run_new(request: Request, team: Team) -> HttpResponse:
     if request.method != "POST":
         return show_form(request, team, prefill_draft(request.GET, team))
     # Of a starter the form as it is shown first, in one click.
-    is_starter = "starter" in request.POST
-    form = (
-        prefill_draft(request.GET, team)
-        if is_starter
-        else read_draft(request.POST, team)
-    )
+    if request.POST.get("starter") == GAME:
+        try:
+            form = prefill_draft(prepare_game(team, request.user), team)
+        except (OSError, ValueError) as error:  # such as a full disk or quota
+            messages.error(request, str(error))
+            return redirect("runs", team.slug)
+    elif "starter" in request.POST:
+        form = prefill_draft(request.GET, team)
+    else:
+        form = read_draft(request.POST, team)
     if form.unknown_start:  # such as a deleted checkpoint
         refused = form.unknown_start
         return show_form(request, team, form, refused=refused, status=422)

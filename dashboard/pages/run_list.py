@@ -69,6 +69,7 @@ from dashboard.runs.table.saved_views import (
 )
 from dashboard.runs.table.sql import ACTIVE
 from dashboard.runs.trash import KEPT
+from dashboard.supervision.starter import GAME
 from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 PAGE_SIZE = 50
@@ -116,7 +117,7 @@ def _frame(
     sweeps = Sweep.objects.filter(team=team, pk=query.sweep or 0)
     sweep = sweeps.first() if query.sweep else None
     facets = read_facets(team)
-    numbers = count_runs(team)
+    numbers, starters = count_runs(team), starter_models()
     views = list_views(team, request.user)
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
     try:
@@ -154,10 +155,11 @@ def _frame(
         "first_steps": {}
         if numbers["total"]
         else {
-            "starter": bool(starter_models()),
+            "starter": bool(starters),
             "dataset": Dataset.objects.filter(team=team, trashed_at=None).exists(),
             "reward": RewardRecipe.objects.filter(team=team).exists(),
         },
+        "has_game": any(starter.key == GAME for starter in starters),
         "kept_days": KEPT.days,
     }
 

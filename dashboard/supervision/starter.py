@@ -1,7 +1,8 @@
-"""Starter content: a small model that Cohort brings, and a first run of it.
+"""Starter content: small models that Cohort brings, and a first run of one.
 
-The model is copied into COHORT_DATA/starter once; the run is launched once, whether or
-not the team has other runs.
+The models are copied into COHORT_DATA/starter once; the run is launched once, whether
+or not the team has other runs. Rows and reward of the game come when they are asked
+for.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
 from dashboard.project.environment import ROOT
-from dashboard.rewards.models import RewardRecipe
+from dashboard.rewards.models import RecipeVersion, RewardRecipe
 from dashboard.rewards.services import save_recipe_version
-from dashboard.runs.launch.base_models import title_of
+from dashboard.runs.launch.base_models import StarterModel, title_of
+from dashboard.runs.launch.draft import choices_of
 from dashboard.runs.launch.launching import Launch, launch_run
 from dashboard.runs.models import Run
 from dashboard.runs.queries import ROWS
@@ -30,22 +32,24 @@ from trainer.rewards.spec import Recipe
 NAME = "Countdown starter"
 RECIPE_NAME = "Countdown"
 RUN_NAME = "first-run"
-SHIPPED = ROOT / "trainer" / "starter" / "countdown"
+SHIPPED = ROOT / "trainer" / "starter"
+GAME = "guess"
+GAME_NAME, GAME_RECIPE_NAME = "Guess starter", "Guess"
 COMPLETE = "starter.json"  # written last
 
 
-def copy_starter() -> Path:
-    """Copy the starter to COHORT_DATA, where runs may take their models from."""
-    folder = Path(settings.COHORT_DATA) / "starter" / SHIPPED.name
+def copy_starter(key: str = "countdown") -> Path:
+    """Copy a starter to COHORT_DATA, where runs may take their models from."""
+    folder = Path(settings.COHORT_DATA) / "starter" / key
     if not (folder / COMPLETE).exists():
         shutil.rmtree(folder, ignore_errors=True)  # of a copy that was ended
         shutil.copytree(
-            SHIPPED,
+            SHIPPED / key,
             folder,
             ignore=shutil.ignore_patterns(COMPLETE),
             copy_function=shutil.copyfile,
         )
-        shutil.copyfile(SHIPPED / COMPLETE, folder / COMPLETE)
+        shutil.copyfile(SHIPPED / key / COMPLETE, folder / COMPLETE)
     return folder
 
 
@@ -61,14 +65,6 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
     config = load_config(folder / "run.toml")
     model = config.model.model_copy(update={"path": str(folder / "model")})
     data = config.data.model_copy(update={"rows": ROWS})
-    recipe = save_recipe_version(
-        team=team,
-        name=RECIPE_NAME,
-        recipe=Recipe.model_validate_json((folder / "recipe.json").read_text()),
-        user=user,
-        existing=RewardRecipe.objects.filter(team=team, name=RECIPE_NAME).first(),
-        description="Created at the first start, with the starter model.",
-    )
     launch = Launch(
         name=RUN_NAME,
         config=RunConfig.model_validate(
@@ -78,14 +74,41 @@ def launch_starter_run(*, team: Team, user: User, folder: Path) -> Run | None:
                 "data": data.model_dump(),
             }
         ),
-        dataset_version=_dataset_version(team, user, folder),
-        recipe_version=recipe,
+        dataset_version=_dataset_version(team, user, folder, NAME),
+        recipe_version=_recipe_version(team, user, folder, RECIPE_NAME),
         model_label=title_of(folder.name),
     )
     return launch_run(launch, team=team, user=user)
 
 
-def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:
+@transaction.atomic
+def prepare_game(team: Team, user: User) -> dict[str, str]:
+    """Return model, dataset and reward of the game, which the team may have already."""
+    # Two clicks at once must not make two.
+    Team.objects.select_for_update().get(pk=team.pk)
+    folder = copy_starter(GAME)
+    model = StarterModel(key=GAME, title=title_of(GAME), folder=folder)
+    own = choices_of(team)
+    version = own.own_dataset(model) or _dataset_version(team, user, folder, GAME_NAME)
+    recipe = own.own_recipe(model) or _recipe_version(
+        team, user, folder, GAME_RECIPE_NAME
+    )
+    chosen = {"dataset": version.pk, "recipe": recipe.pk}
+    return {"model": model.path} | {name: str(pk) for name, pk in chosen.items()}
+
+
+def _recipe_version(team: Team, user: User, folder: Path, name: str) -> RecipeVersion:
+    return save_recipe_version(
+        team=team,
+        name=name,
+        recipe=Recipe.model_validate_json((folder / "recipe.json").read_text()),
+        user=user,
+        existing=RewardRecipe.objects.filter(team=team, name=name).first(),
+        description="Created with the starter model.",
+    )
+
+
+def _dataset_version(team: Team, user: User, folder: Path, name: str) -> DatasetVersion:
     with (folder / "rows.jsonl").open(encoding="utf-8") as file:
         rows = [
             Row(prompt=row["prompt"], answer=row["answer"], columns=row["columns"])
@@ -94,10 +117,11 @@ def _dataset_version(team: Team, user: User, folder: Path) -> DatasetVersion:
     columns = sorted(rows[0].columns)
     return create_dataset_version(
         team=team,
-        name=NAME,
+        name=name,
         rows=rows,
         mapping={"prompt": "prompt", "answer": "answer", "columns": columns},
-        source={"kind": "starter", "filename": "rows.jsonl"},
+        source={"kind": "starter", "filename": "rows.jsonl"}
+        | ({} if name == NAME else {"starter": GAME}),
         user=user,
-        dataset=Dataset.objects.filter(team=team, name=NAME, trashed_at=None).first(),
+        dataset=Dataset.objects.filter(team=team, name=name, trashed_at=None).first(),
     )

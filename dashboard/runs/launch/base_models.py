@@ -20,6 +20,7 @@ from trainer.model_files import open_inside
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
+    "guess": "Guess starter (0.6 M)",
     "smollm2": "SmolLM2-135M-Instruct",
 }
 

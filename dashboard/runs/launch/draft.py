@@ -63,7 +63,12 @@ class Choices:
         if model.dataset:
             return self.find_dataset(str(model.dataset))
         newest = max(
-            [v for v in self.datasets if v.source.get("kind") == "starter"],
+            [
+                version
+                for version in self.datasets
+                if version.source.get("kind") == "starter"
+                and version.source.get("starter", "countdown") == model.key
+            ],
             key=lambda version: version.pk,
             default=None,
         )
@@ -272,6 +277,10 @@ class LaunchDraft:
                 if own.own_dataset(starter) and own.own_recipe(starter):
                     self.use_model(starter.path)
                     return
+        for starter in starters:
+            if version is not None and self.choices.own_dataset(starter) == version:
+                self.use_model(starter.path)
+                return
         if version is not None:
             starters = [s for s in starters if not warn_of_characters(s.path, version)]
         recipe = self.recipe_version

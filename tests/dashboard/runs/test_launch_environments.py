@@ -1,5 +1,6 @@
-"""Environments on the launch form: their card and what they lack."""
+"""Environments on the launch form: their card, what they lack, and the game."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,11 +8,13 @@ from django.test import Client
 
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets import token_preview
+from dashboard.datasets.models import Dataset
 from dashboard.datasets.tokenizer_pool import Busy
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.trial import Sandbox
 from dashboard.runs.launch import page
 from dashboard.runs.models import Run
+from dashboard.supervision.starter import GAME, copy_starter, launch_starter_run
 from tests.dashboard.runs.launching import make_dataset, make_recipe
 from tests.dashboard.runs.test_clone import _fields
 
@@ -128,3 +131,44 @@ def test_two_episodes_of_a_row_are_tried(alice_client, single):
     assert answer.url == f"/alpha/probes/{probe.pk}/"
     assert (len(probe.positions), probe.num_samples, probe.is_sample) == (1, 2, True)
     assert probe.config["environment"]["kind"] == "guess"
+
+
+def test_the_game_is_launched_in_one_click_and_made_once(alice_client, team, alice):
+    countdown = launch_starter_run(team=team, user=alice, folder=copy_starter())
+    for _ in range(2):
+        answer = alice_client.post(NEW, {"starter": GAME})
+        assert answer.status_code == 302, answer.text
+
+    first, second, of_countdown = Run.objects.order_by("-pk")
+    assert of_countdown == countdown
+    assert (
+        first.config["environment"] | {"kind": "guess", "max_turns": 5}
+        == (first.config["environment"])
+    )
+    assert first.config["optim"]["num_steps"] == 400
+    assert first.dataset_version == second.dataset_version
+    assert first.recipe_version == second.recipe_version
+    assert first.recipe_version.spec["rules"][0]["kind"] == "environment"
+    assert Dataset.objects.count() == 2
+
+
+def test_each_starter_brings_its_own_rows(alice_client, team, alice):
+    launch_starter_run(team=team, user=alice, folder=copy_starter())
+    alice_client.post(NEW, {"starter": GAME})
+    game = Run.objects.latest("pk")
+    form = alice_client.get(NEW).context["form"]
+    of_game = alice_client.get(f"{NEW}?dataset={game.dataset_version_id}")
+
+    assert form.model_path.endswith("countdown/model")
+    assert form.dataset_version.source.get("starter") is None
+    assert of_game.context["form"].model_path == game.config["model"]["path"]
+    assert of_game.context["form"].recipe == str(game.recipe_version_id)
+
+
+def test_the_game_is_offered_where_it_was_copied(alice_client, bob_client, team):
+    assert 'value="guess"' not in alice_client.get("/alpha/runs/").text
+
+    folder = copy_starter(GAME)
+
+    assert json.loads((folder / "starter.json").read_text())["steps"] == 300
+    assert alice_client.get("/alpha/runs/").text.count('value="guess"') == 2

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import create_first_team
-from dashboard.supervision.starter import copy_starter, launch_starter_run
+from dashboard.supervision.starter import GAME, copy_starter, launch_starter_run
 
 
 class Command(BaseCommand):
@@ -18,6 +18,7 @@ class Command(BaseCommand):
         team = Team.objects.filter(members=user).earliest("pk")
         try:
             run = launch_starter_run(team=team, user=user, folder=copy_starter())
+            copy_starter(GAME)
         except (OSError, ValueError) as fault:  # such as a full disk or quota
             raise CommandError(str(fault)) from fault
         if run is not None:
