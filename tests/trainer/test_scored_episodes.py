@@ -208,6 +208,16 @@ def test_records_of_long_calls_are_cut():
     assert len(record.calls[0].result) == 2_000
 
 
+def test_records_of_many_calls_are_cut_to_what_an_event_carries():
+    call = ToolCall(name="x" * 9_000, arguments="b" * 9_000, result="c" * 9_000)
+    turns = [policy_turn("a"), reply_turn("c", calls=(call,), shown=((0, 1),))] * 200
+
+    records = turn_records(episode(*turns))
+
+    sizes = [len(r.calls[0].result) for r in records if r.calls]
+    assert (len(sizes), sum(sizes)) == (200, 200 * (65_536 // 200))
+
+
 def test_a_completion_of_one_turn_has_no_records():
     one = Rollout.of_one_turn(
         text="9", token_ids=(7, 1), logprobs=(-0.5, -0.5), end_reason="stop"

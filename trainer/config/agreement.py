@@ -310,13 +310,21 @@ def _sampling(config: Settings) -> Iterator[str]:
 
 def _environment(config: Settings) -> Iterator[str]:
     environment, data = config.environment, config.data
-    has_rule = any(rule.kind == "environment" for rule in config.reward.recipe.rules)
-    if not environment.is_there:
-        if has_rule:
+    kinds = ("environment", "turn_rewards")
+    for recipe in config.reward.recipes:
+        rules = [rule.name for rule in recipe.rules if rule.kind in kinds]
+        if rules and not environment.is_there:
             yield (
-                'A rule of kind "environment" scores by an environment, but '
-                'environment.kind is "none". Choose one, or remove the rule.'
+                f'Rule "{rules[0]}" scores by an environment, but environment.kind is '
+                '"none". Choose one, or remove the rule.'
             )
+        elif rules and recipe is config.reward.step_recipe:
+            yield (
+                f'Rule "{rules[0]}" reads a whole episode, not a step. Remove it: '
+                "without a step recipe, an environment's rewards of turns are those of "
+                "the steps."
+            )
+    if not environment.is_there:
         return
     least = data.max_prompt_tokens + config.rollout.max_new_tokens
     if environment.max_tokens < least:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from trainer.config.part import NoEffect, Part, about
 from trainer.rewards.environment_source import MAX_CHARS
+from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS
 
 NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["none"]}}
 # By the kinds that read a setting: the others, for which it has no effect.
@@ -120,7 +121,7 @@ class EnvironmentConfig(Part):
     call_seconds: float = Field(
         10.0,
         gt=0,
-        le=3_600,
+        le=MAX_CALL_SECONDS,
         title="Time limit of a call",
         description="A call of a tool or of the environment that takes longer fails.",
         json_schema_extra=_of_environment(unit="seconds"),
@@ -139,6 +140,8 @@ class EnvironmentConfig(Part):
     def _has_what_it_needs(self) -> Self:
         if self.kind == "tools" and not self.tools:
             raise ValueError("Name at least one tool in environment.tools.")
+        if len({*self.tools}) < len(self.tools):
+            raise ValueError("environment.tools has a name twice. Remove one.")
         if self.kind == "python" and not self.source:
             raise ValueError("Write the environment in environment.source.")
         if self.kind == "verifiers" and not self.taskset:

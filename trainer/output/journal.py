@@ -342,7 +342,9 @@ class Journal:
         )
 
 
-_MAX_CALL_CHARS = 2_000  # of a call's arguments and of its result in an event
+# Of a call's arguments and of its result in an event; of a completion's calls fewer
+# each, if there are many.
+_MAX_CALL_CHARS, _MAX_CALLS_CHARS = 2_000, 65_536
 
 
 def turn_records(completion: Rollout) -> list[TurnRecord]:
@@ -350,34 +352,36 @@ def turn_records(completion: Rollout) -> list[TurnRecord]:
     if not completion.is_episode:
         return []
     records, char, token = [], 0, 0
+    num_calls = sum(len(turn.calls) for turn in completion.turns)
+    limit = min(_MAX_CALL_CHARS, _MAX_CALLS_CHARS // max(num_calls, 1))
     for turn in completion.turns:
         token += len(turn.token_ids)
         for start, end, call in turn.messages:
             records.append(
                 TurnRecord(
                     author=turn.author if call is None else "tool",
-                    name="" if call is None else call.name[:_MAX_CALL_CHARS],
+                    name="" if call is None else call.name[:limit],
                     start=char + start,
                     end=char + end,
                     token_end=token,
                     seconds=turn.seconds if call is None else call.seconds,
                     reward=turn.reward,
-                    calls=[] if call is None else [_call_record(call)],
+                    calls=[] if call is None else [_call_record(call, limit)],
                 )
             )
         char += len(turn.text)
     return records
 
 
-def _call_record(call: ToolCall) -> CallRecord:
+def _call_record(call: ToolCall, limit: int) -> CallRecord:
     arguments = call.arguments
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False)
     return CallRecord(
-        name=call.name[:_MAX_CALL_CHARS],
-        arguments=arguments[:_MAX_CALL_CHARS],
-        result=call.result[:_MAX_CALL_CHARS],
-        error=call.error[:_MAX_CALL_CHARS],
+        name=call.name[:limit],
+        arguments=arguments[:limit],
+        result=call.result[:limit],
+        error=call.error[:limit],
     )
 
 

@@ -157,11 +157,17 @@ class TransformersEngine:
             if prefixes is not None:
                 prefixes.resize(cpu_bytes() if memory is None else 0)
             return self._max_batch_rows
-        longest = max((len(request.token_ids) for request in requests), default=0)
+        longest = max(
+            (
+                len(request.token_ids) + params.limit(request.max_new_tokens)
+                for request in requests
+            ),
+            default=0,
+        )
         model = self._policy.model
         # a layer's buffer is there twice while it grows
         row = 1.1 * bytes_per_token(model.config, model.dtype)
-        row *= longest + params.max_new_tokens
+        row *= longest
         penalised = params.repetition_penalty != 1
         row += (
             _BYTES_PER_DRAWN_LOGIT + _BYTES_PER_PENALISED_LOGIT * penalised

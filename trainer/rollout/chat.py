@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from trainer.config import DataConfig
 from trainer.data import apply_chat_template, uses_chat_template
 from trainer.rewards.rule import Message, message_text, replace_surrogates
-from trainer.rollout.environments import Said
+from trainer.rollout.environments import MAX_CALLS, Said
 from trainer.rollout.tool_calls import CALL_FORMATS, CallFormat, split_calls
 from trainer.tokenizers import special_texts
 from trainer.types import ToolCall
@@ -152,6 +152,11 @@ class ChatFormat:
         if self._call_format is not None:
             rest, calls = split_calls(rest, self._call_format, self._text_arguments)
         content = rest.rpartition(header)[2] if header and header in rest else rest
+        if len(calls) > MAX_CALLS:
+            error = (
+                f"A turn has at most {MAX_CALLS} calls, and this one {len(calls):,}."
+            )
+            calls[MAX_CALLS - 1 :] = [ToolCall(name="", arguments="", error=error)]
         return Said(text=text, content=content.strip(), calls=tuple(calls))
 
     def check(self, eos_ids: Collection[int] | None = None) -> list[str]:

@@ -17,6 +17,8 @@ from trainer.rewards.rule import Message, answers_of, message_text
 from trainer.seeding import derive
 from trainer.types import ToolCall
 
+MAX_CALLS = 64  # of a turn, and messages of a reply
+
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
@@ -135,7 +137,10 @@ def _range_of(row: Row) -> tuple[int, int]:
     Raises:
         EnvironmentFailed: there are none, or no number lies between them.
     """
-    text = row.prompt if isinstance(row.prompt, str) else message_text(row.prompt[-1])
+    last = row.prompt[-1:] if isinstance(row.prompt, tuple) else [row.prompt]
+    text = "".join(
+        part if isinstance(part, str) else message_text(part) for part in last
+    )
     ends = [int(digits[:_MOST_DIGITS]) for digits in _NUMBER.findall(text)[:2]]
     if len(ends) < 2 or ends[0] > ends[1]:
         raise EnvironmentFailed(
@@ -147,7 +152,8 @@ def _range_of(row: Row) -> tuple[int, int]:
 
 def _target_of(row: Row, lowest: int, highest: int, seed: int) -> int:
     answer = next(iter(answers_of(row.answer)), "")
-    if _NUMBER.fullmatch(answer) and lowest <= int(answer) <= highest:
+    is_number = _NUMBER.fullmatch(answer) and len(answer) <= _MOST_DIGITS
+    if is_number and lowest <= int(answer) <= highest:
         return int(answer)
     return lowest + seed % (highest - lowest + 1)
 

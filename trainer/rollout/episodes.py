@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig, EnvironmentConfig, RunConfig
+from trainer.console import print_traceback
 from trainer.data import Prompt, PromptRenderer, Row, tools_of
 from trainer.events import EndReason
 from trainer.host import tick
@@ -49,8 +50,8 @@ from trainer.rollout.verifiers import (
     turn_line,
 )
 from trainer.seeding import derive
-from trainer.tokenizers import decode_text
-from trainer.types import Rollout, Turn
+from trainer.tokenizers import decode_text, first_line
+from trainer.types import Rollout, ToolCall, Turn
 
 # Replies that are waited for at the same time. Each has a sandbox of its own, as calls
 # of one owner wait for each other.
@@ -326,7 +327,6 @@ class EpisodePlayer:
         self._chat = chat
         self._limits = limits
         self._seed = seed
-        self._has_answered = False
         self.idle_seconds = 0.0  # in which the engine waited for replies
 
     def play(
@@ -368,7 +368,6 @@ class EpisodePlayer:
                         waiting.append(episode)
                     elif replies.has_ended(episode):
                         end(episode)
-        self._refuse_failing([episode for group in groups for episode in group])
         return [tuple(member.rollout() for member in group) for group in groups]
 
     def _goes_on(self, *, is_needed: bool) -> bool:
@@ -421,7 +420,9 @@ class EpisodePlayer:
                 self._go_on(episode, answer)
                 yield episode
                 is_any = True
-            if is_any and time.monotonic() > begin + _GATHER_SECONDS:
+            # Others wait for this process where all ask together.
+            is_enough = is_any or isinstance(self._engine, JointEngine)
+            if is_enough and time.monotonic() > begin + _GATHER_SECONDS:
                 break
         if not self._environment.is_quick:
             self.idle_seconds += time.monotonic() - begin
@@ -440,7 +441,6 @@ class EpisodePlayer:
         if reply is None:  # of a turn that was cut off, which is not answered
             episode.end_reason = "length"
             return
-        self._has_answered = True
         episode.turns[-1] = replace(episode.turns[-1], reward=reply.reward)
         if reply.episode_reward is not None:
             episode.reward = reply.episode_reward
@@ -462,7 +462,7 @@ class EpisodePlayer:
             text=between.text,
             token_ids=between.ids,
             logprobs=None,
-            calls=tuple(reply.calls),
+            calls=tuple(reply.calls) or _calls_of(reply.messages),
             seconds=answer.seconds,
             shown=between.shown,
         )
@@ -502,16 +502,6 @@ class EpisodePlayer:
 
     def _replies(self) -> _Replies:
         return _Replies(self._environment, limits=self._limits, seed=self._seed)
-
-    def _refuse_failing(self, episodes: Sequence[_Episode]) -> None:
-        if self._has_answered or not episodes:
-            return
-        errors = [episode.error for episode in episodes if episode.error]
-        if len(errors) == len(episodes):
-            raise ValueError(
-                f"The environment failed in all {len(episodes):,} episodes of the "
-                f"first step: {errors[0]}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -574,7 +564,8 @@ class _Replies:
 
     def close(self) -> None:
         if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
+            # An error does not wait for calls that go on.
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _answer_in_thread(self, episode: _Episode) -> _Answer:
         owner = self._owners.get()
@@ -592,6 +583,10 @@ class _Replies:
             reply = self._environment.reply(row, seed, tuple(episode.said))
         except EnvironmentFailed as error:
             return _Answer(error=error, seconds=time.monotonic() - begin)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
+            print_traceback(error)
+            failed = EnvironmentFailed(f"{type(error).__name__}: {first_line(error)}")
+            return _Answer(error=failed, seconds=time.monotonic() - begin)
         return _Answer(reply=reply, seconds=time.monotonic() - begin)
 
 
@@ -691,6 +686,16 @@ class _TasksetReplies(_Replies):
         self._waited.add(id(episode))
         left = max(self._limits.seconds - episode.seconds, 0.0)
         self._taskset.write(episode=id(episode), seconds=left, **fields)
+
+
+def _calls_of(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """Return the calls whose results an environment that read them itself gives."""
+    if not all(message["role"] == "tool" for message in messages):
+        return ()
+    return tuple(
+        ToolCall(name=message.get("name", ""), arguments={}, result=message["content"])
+        for message in messages
+    )
 
 
 def _turn_seed(episode: _Episode) -> int:

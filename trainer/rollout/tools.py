@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from transformers.utils.chat_template_utils import get_json_schema
 
 from trainer.data import Row
@@ -32,7 +32,7 @@ from trainer.rewards.rules.python_function import valid_metrics
 from trainer.rewards.sandbox import pool
 from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS, Limits
 from trainer.rewards.sandbox.slot import CallFailed, how_it_ended
-from trainer.rollout.environments import EnvironmentFailed, Reply, Said
+from trainer.rollout.environments import MAX_CALLS, EnvironmentFailed, Reply, Said
 from trainer.seeding import derive
 from trainer.tokenizers import first_line
 from trainer.types import ToolCall
@@ -227,11 +227,11 @@ class PythonEnvironment:
         )
 
     def check(self, row: Row) -> None:
-        """Ask the same of two sandboxes.
+        """Ask the same of two sandboxes. A failure is an answer, too: the text is not
+        one that a policy would say.
 
         Raises:
             ValueError: their answers differ.
-            EnvironmentFailed: one has none.
         """
         text = next(iter(answers_of(row.answer)), "1")
         calls = tuple(ToolCall(name=name, arguments={}) for name in self._code.tools)
@@ -239,12 +239,18 @@ class PythonEnvironment:
         answers = []
         for owner in ("first check", "second check"):
             with pool.asking_for(owner):
-                answers.append((self.open(row, 0), self.reply(row, 0, said)))
+                answers.append([self._answer(row, ()), self._answer(row, said)])
         if answers[0] != answers[1]:
             raise ValueError(
                 "The environment's answers differ for the same row and seed. Draw "
                 "random numbers from the seed, and do not use the time."
             )
+
+    def _answer(self, row: Row, said: Sequence[Said]) -> object:
+        try:
+            return self.reply(row, 0, said) if said else self.open(row, 0)
+        except EnvironmentFailed as error:
+            return str(error)
 
     def _ask(self, row: Row, seed: int, said: Sequence[Said]) -> _Played:
         turns = [
@@ -324,7 +330,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     text: _Text | None = None  # a message of the user
-    messages: list[_Message] = []
+    messages: list[_Message] = Field([], max_length=MAX_CALLS)
     done: bool = False
     reward: float | None = None
     episode_reward: float | None = None

@@ -62,6 +62,26 @@ def test_a_rule_that_reads_an_environment_needs_one():
     assert RunConfig.model_validate(tree | {"environment": GUESS})
 
 
+@pytest.mark.parametrize("kind", ["environment", "turn_rewards"])
+def test_a_rule_of_episodes_scores_no_step(kind):
+    tree = config_of(advantage={"credit": "process"}).model_dump()
+    steps = {"rules": [{"name": "turn", "kind": kind}]}
+    tree["reward"]["step_recipe"] = steps
+    with pytest.raises(ValidationError, match="whole episode"):
+        RunConfig.model_validate(tree)
+    tree["environment"] = {}
+    with pytest.raises(ValidationError, match=r"environment\.kind"):
+        RunConfig.model_validate(tree)
+
+
+def test_rewards_of_turns_need_an_environment():
+    tree = run_config().model_dump()
+    tree["reward"]["recipe"]["rules"] = [{"name": "turns", "kind": "turn_rewards"}]
+
+    with pytest.raises(ValidationError, match=r"environment\.kind"):
+        RunConfig.model_validate(tree)
+
+
 def test_credit_by_turn_needs_no_step_recipe():
     process = {"advantage": {"credit": "process"}}
     with pytest.raises(ValidationError, match="step_recipe"):
@@ -77,6 +97,8 @@ def test_credit_by_turn_needs_no_step_recipe():
         ({"kind": "python"}, "environment.source"),
         ({"kind": "chess"}, "kind"),
         ({"kind": "guess", "max_turns": 0}, "max_turns"),
+        ({"kind": "tools", "tools": ["python", "python"]}, "environment.tools"),
+        ({"kind": "guess", "call_seconds": 601}, "call_seconds"),
     ],
 )
 def test_an_environment_says_what_it_lacks(fields, setting):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from trainer.config import DataConfig
 from trainer.data import Prompt, Row
+from trainer.output.journal import turn_records
 from trainer.rollout.chat import ChatFormat
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.environments import (
@@ -266,31 +267,55 @@ def test_a_failed_reply_ends_that_episode_alone(play, is_quick, is_timeout, reas
     assert [episode.end_reason for episode in groups[1]] == ["done", "done"]
 
 
-def test_an_environment_that_only_fails_is_refused_with_its_text(play):
-    def answer(*_):
-        raise EnvironmentFailed("no such game")
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_any_error_of_an_environment_fails_its_episode_alone(play, is_quick):
+    def answer(row, _seed, _said):
+        return user("+", is_done=True) if row.index else {}["gone"]
 
-    with pytest.raises(ValueError, match=r"all 2 episodes .* no such game"):
-        play(lambda *_: "b", Scripted(answer), seeds=(1, 2))
-
-
-def test_an_environment_that_has_answered_once_may_fail(play, tokenizer):
-    replies = iter([user("+", is_done=True)])
-
-    def answer(*_):
-        reply = next(replies, None)
-        if reply is None:
-            raise EnvironmentFailed("gone")
-        return reply
-
-    groups, _, player = play(lambda *_: "b", Scripted(answer), seeds=(1, 2))
-
-    assert [e.end_reason for e in groups[0]] == ["done", "failed"]
-    prompt = Prompt(
-        row=Row(index=0, prompt="a", answer=None, columns={}), text="a", token_ids=(2,)
+    groups, _, _ = play(
+        lambda *_: "b", Scripted(answer, is_quick=is_quick), texts=("a", "b")
     )
-    [[episode]] = player.play([prompt], [(1,)], PARAMS)
-    assert episode.end_reason == "failed"
+
+    [[failed], [played]] = groups
+    assert (failed.end_reason, failed.error) == ("failed", "KeyError: 'gone'")
+    assert played.end_reason == "done"
+
+
+def test_an_error_of_the_engine_waits_for_no_reply(play):
+    gate = threading.Event()
+
+    def answer(_row, _seed, said):
+        gate.wait(20)
+        return user("+", is_done=True)
+
+    def write(context, seed):
+        if seed == 2:
+            raise RuntimeError("no memory")
+        return "b"
+
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match="no memory"):
+        play(
+            write,
+            Scripted(answer, is_quick=False),
+            texts=("a", "b"),
+            seeds=(1, 2),
+        )
+    gate.set()
+
+    assert time.monotonic() - begin < 10
+
+
+def test_tool_messages_of_an_environment_that_reads_calls_itself_keep_their_name(play):
+    reply = Reply(messages=({"role": "tool", "name": "look", "content": "a wall"},))
+    environment = Scripted(lambda _row, _seed, said: reply)
+
+    [[episode]], _, _ = play(
+        lambda *_: "b", environment, limits=replace(LIMITS, turns=2)
+    )
+
+    [record] = [r for r in turn_records(episode) if r.author == "tool"]
+    assert (record.name, record.calls[0].result) == ("look", "a wall")
 
 
 def test_an_episode_whose_environment_takes_too_long_is_stopped(play):
@@ -436,7 +461,14 @@ def test_guess_answers_whatever_is_said(text):
     assert reply.messages[0]["content"] in ("+", "-", ".", "!")
 
 
-@pytest.mark.parametrize("prompt", ["", "5", "24 5 ?", "a b"])
+def test_guess_draws_where_the_answer_is_no_number_of_the_game():
+    for answer in ("9" * 5_000, "3", "x", ""):
+        row = Row(index=0, prompt="5 7 ?", answer=answer, columns={})
+        reply = GuessEnvironment().reply(row, 0, [Said(text="5", content="5")])
+        assert reply.episode_reward == 1.0
+
+
+@pytest.mark.parametrize("prompt", ["", "5", "24 5 ?", "a b", ()])
 def test_a_row_that_is_no_game_is_refused(prompt):
     row = Row(index=3, prompt=prompt, answer=None, columns={})
 
@@ -497,3 +529,37 @@ def test_processes_ask_together_until_none_has_an_episode_left(tokenizer):
         [1, 0, 0, 0],
         [1, 1, 1, 1],
     ]
+
+
+def test_a_process_with_a_slow_reply_stalls_no_other(tokenizer):
+    shared = {"barrier": threading.Barrier(2, timeout=20), "needs": [False, False]}
+    engines = [
+        JointScripted(tokenizer, lambda *_: "b", shared, rank) for rank in range(2)
+    ]
+    gate, results = threading.Event(), [None, None]
+
+    def answer(rank):
+        def reply(_row, _seed, said):
+            if rank == 0:
+                assert gate.wait(20)
+            elif len(said) == 3:
+                gate.set()  # two rounds later
+            return user("+", is_done=len(said) == (1 if rank == 0 else 3))
+
+        return reply
+
+    def play(rank):
+        chat = ChatFormat(tokenizer, DataConfig(rows="-", chat_template="none"))
+        environment = Scripted(answer(rank), is_quick=False)
+        player = EpisodePlayer(engines[rank], environment, chat, limits=LIMITS, seed=3)
+        row = Row(index=0, prompt="a", answer=None, columns={})
+        prompt = Prompt(row=row, text="a", token_ids=(2,))
+        results[rank] = player.play([prompt], [(1,)], PARAMS)
+
+    threads = [threading.Thread(target=play, args=(r,), daemon=True) for r in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40)
+
+    assert [len(result[0][0].policy_turns) for result in results] == [1, 3]

@@ -10,11 +10,12 @@ from tests.trainer.scored import run_config
 from trainer.data import Row
 from trainer.output.journal import turn_records
 from trainer.rollout.engine import SamplingParams
+from trainer.rollout.environments import MAX_CALLS
 from trainer.rollout.episodes import check_environment, make_renderer, make_sampler
 from trainer.scoring import HERE
 from trainer.types import Rollout
 
-PARAMS = SamplingParams(max_new_tokens=400, temperature=1.0)
+PARAMS = SamplingParams(max_new_tokens=100_000, temperature=1.0)
 ROW = Row(
     index=0,
     prompt="Reach 10 with 4, 7 and 1.",
@@ -277,3 +278,76 @@ def test_episodes_may_call_at_the_same_time_and_keep_their_order(tokenizer):
 
     assert [episode.turns[1].calls[0].result for [episode] in groups] == ["42\n"] * 6
     assert [episode.end_reason for [episode] in groups] == ["stop"] * 6
+
+
+def test_a_turn_has_a_bounded_number_of_calls(tokenizer):
+    line = "\n".join(call_of(f"{n} + 0") for n in range(1_000))
+
+    config = config_of(max_tokens=300_000)
+    rollout = config.rollout.model_copy(update={"max_new_tokens": 100_000})
+
+    _, episode, _ = play(
+        tokenizer, [line, "Done."], config.model_copy(update={"rollout": rollout})
+    )
+
+    calls = episode.turns[1].calls
+    assert len(calls) == MAX_CALLS
+    assert [call.result for call in calls[:3]] == ["0", "1", "2"]
+    assert not calls[-1].result
+    assert calls[-1].error
+
+
+def test_a_class_fills_in_row_and_seed_of_its_tools(tokenizer):
+    source = (
+        "class World:\n"
+        "    def reset(self, seed):\n"
+        "        self.seed = seed\n"
+        "    def look(self, place: str, row, seed) -> str:\n"
+        '        """Looks.\n\n'
+        '        Args:\n            place: Where.\n        """\n'
+        "        return f'{place} {row[\"target\"]} {seed == self.seed}'\n"
+    )
+    config = config_of(kind="python", source=source)
+    call = {"name": "look", "arguments": {"place": "up"}}
+    line = f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+    check_environment(tokenizer, config, ROW, eos_ids=())
+
+    _, episode, _ = play(tokenizer, [line, "Done."], config)
+
+    [call] = episode.turns[1].calls
+    assert (call.result, call.error) == ("up 10 True", "")
+
+
+def test_columns_take_the_place_of_neither_row_nor_seed(tokenizer):
+    source = (
+        "class World:\n"
+        "    def reset(self, seed, row, target):\n"
+        "        return f'{type(seed).__name__} {type(row).__name__} {target}'\n"
+        "    def step(self, text):\n"
+        "        return {'done': True}\n"
+    )
+    row = replace(ROW, columns=ROW.columns | {"seed": "column", "row": "column"})
+
+    prompt = make_renderer(tokenizer, config_of(kind="python", source=source)).render(
+        row
+    )
+
+    assert prompt.messages[-1]["content"] == "int dict 10"
+
+
+def test_an_environment_that_fails_at_the_checks_text_is_not_refused(tokenizer):
+    source = (
+        "import json\n"
+        "def reply(row, seed, said):\n"
+        "    return str(json.loads(said[-1]['content'])['move'])\n"
+    )
+    config = config_of(kind="python", source=source)
+    check_environment(tokenizer, config, ROW, eos_ids=())
+
+    _, episode, _ = play(tokenizer, ['{"move": 3}', "no JSON"], config)
+
+    assert (episode.end_reason, episode.turns[1].messages[0][:2]) == (
+        "failed",
+        episode.turns[1].shown[0],
+    )
+    assert "JSONDecodeError" in episode.error

@@ -215,9 +215,11 @@ def test_a_failed_episode_has_a_reason_and_no_reward(play, end):
     assert (groups[0][0].error, groups[0][0].reward) == ("no disk", None)
 
 
-def test_an_environment_that_always_fails_ends_the_run(play):
-    with pytest.raises(ValueError, match="no disk"):
-        play(lambda *_: "b", [[stop("no disk")]], [[stop("no disk")]])
+def test_a_taskset_that_always_fails_leaves_no_score(play):
+    groups, _ = play(lambda *_: "b", [[stop("no disk")]], [[stop("no disk")]])
+
+    assert [group[0].end_reason for group in groups] == ["failed", "failed"]
+    assert {group[0].error for group in groups} == {"no disk"}
 
 
 def test_a_process_is_started_again_once(play, taskset):

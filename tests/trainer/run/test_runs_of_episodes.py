@@ -14,6 +14,7 @@ from tests.trainer.run.test_resume import story
 from tests.trainer.several import run_two
 from tests.trainer.tiny import only, read_events, run_trainer, write_config
 from trainer.config import load_config
+from trainer.parallel.launch import EXIT_PAUSED
 
 GUESS = Path(__file__).parents[3] / "trainer" / "starter" / "guess"
 # The same game, as a user writes it.
@@ -244,23 +245,24 @@ def test_rows_that_are_no_game_are_refused_by_their_line(tmp_path):
     assert "row 9 (line 10)" in error
 
 
-def test_an_environment_that_always_fails_stops_the_run_with_its_text(tmp_path):
+def test_an_environment_that_always_fails_pauses_the_run_with_its_text(tmp_path):
+    # the check of a run's start has seed 0
     source = (
-        "def open(row, seed):\n    return ''\n"
         "def reply(row, seed, said):\n"
-        "    if len(said) == 1 and said[0]['content'] != row['answer']:\n"
+        "    if seed:\n"
         "        raise RuntimeError('no board')\n"
         "    return '+'\n"
     )
-    tree = tree_of(
-        environment={"kind": "python", "source": source},
-        evaluation={"every_steps": 0},
-    )
+    tree = tree_of(environment={"kind": "python", "source": source})
 
-    code, error = failure_of(tree, tmp_path)
+    done = run_trainer("run", write_config(tmp_path, tree), "--out", tmp_path / "out")
 
-    assert code != 0
-    assert "no board" in error
+    assert done.returncode == EXIT_PAUSED
+    [paused] = only(read_events(tmp_path / "out" / "events.jsonl"), "run_paused")
+    assert paused["share"] == 1.0
+    [fault] = paused["faults"]
+    assert (fault["rule"], fault["count"]) == ("hit", 16)
+    assert "no board" in fault["error"]
 
 
 def test_episodes_are_sampled_ahead_and_come_back_out_of_a_checkpoint(tmp_path):

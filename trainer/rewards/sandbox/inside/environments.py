@@ -67,7 +67,8 @@ def _ask_environment(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _play(environment: Any, question: dict[str, Any]) -> dict[str, Any]:
-    given = {"row": question["row"], "seed": question["seed"], **question["row"]}
+    # A column of the row takes the place of neither.
+    given = {**question["row"], "row": question["row"], "seed": question["seed"]}
     value = awaited(environment.reset(**wanted(environment.reset, given)))
     # Gymnasium's has a second, its info.
     outcome = {"value": value[0] if isinstance(value, tuple) else value}
@@ -75,9 +76,7 @@ def _play(environment: Any, question: dict[str, Any]) -> dict[str, Any]:
         if hasattr(environment, "step"):
             outcome = {"value": _step(environment, turn["content"])}
             continue
-        calls = [
-            _attempt(environment, call, question["max_chars"]) for call in turn["calls"]
-        ]
+        calls = [_attempt(environment, call, question) for call in turn["calls"]]
         outcome = {"value": {}, "calls": calls}
     if "calls" in outcome and hasattr(environment, "get_reward"):
         outcome["value"]["episode_reward"] = awaited(environment.get_reward())
@@ -93,12 +92,21 @@ def _step(environment: Any, text: str) -> Any:
     return value
 
 
-def _attempt(environment: Any, call: dict[str, Any], max_chars: int) -> dict[str, Any]:
+def _attempt(
+    environment: Any, call: dict[str, Any], question: dict[str, Any]
+) -> dict[str, Any]:
     if call["error"]:
         return {"error": call["error"]}
     try:
         method = getattr(environment, call["name"])
-        return _result(method, call["arguments"], max_chars)
+        parameters = inspect.signature(method).parameters
+        filled_in = {
+            name: question[name]
+            for name in ("row", "seed")
+            if name in parameters
+            and parameters[name].annotation is inspect.Parameter.empty
+        }
+        return _result(method, call["arguments"] | filled_in, question["max_chars"])
     except BaseException as error:  # noqa: BLE001 - SystemExit too: the policy reads it
         return {"error": f"{call['name']} failed: {describe(error, FUNCTION_SOURCE)}"}
 
