@@ -163,6 +163,9 @@ def test_each_starter_brings_its_own_rows(alice_client, team, alice):
     assert form.dataset_version.source.get("starter") is None
     assert of_game.context["form"].model_path == game.config["model"]["path"]
     assert of_game.context["form"].recipe == str(game.recipe_version_id)
+    kept = game.dataset_version.environment
+    assert kept == {key: game.config["environment"][key] for key in kept}
+    assert kept["kind"] == "guess"
 
 
 def test_the_game_is_offered_where_it_was_copied(alice_client, bob_client, team):
