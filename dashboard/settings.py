@@ -36,6 +36,7 @@ REDIS_URL = (
 # Where datasets may be fetched from; see datasets/fetching/http.py.
 DATASET_HOSTS = _environment.dataset_hosts
 MODEL_FOLDERS = _environment.model_folders
+TASKSETS = _environment.tasksets
 SERVERS = _environment.servers
 HUB_ENDPOINT = _environment.hub_endpoint
 HUB_TOKEN = _environment.hub_token

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
+
+from django.conf import settings
 
 from dashboard.project.environment import hub_variables
 from trainer.rewards.child import Child, NoReply
@@ -128,6 +131,18 @@ class TokenizerProcess:
         return True
 
 
+def refuse_environment(environment: Mapping[str, Any]) -> str:
+    """Return why an environment's code may not run here; "" if it may."""
+    taskset = str(environment.get("taskset", ""))
+    is_own = environment.get("kind") != "verifiers"
+    if is_own or not settings.TASKSETS.isdisjoint({"*", taskset}):
+        return ""
+    return (
+        f"The taskset {taskset[:200]!r} is not allowed: its code runs without a "
+        "sandbox. Have an operator add it to COHORT_TASKSETS."
+    )
+
+
 class TokenizerPool:
     """All tokenizer processes of this server."""
 
@@ -141,6 +156,8 @@ class TokenizerPool:
         Raises:
             Busy: there is no answer yet; the message says why.
         """
+        if why := refuse_environment(question.get("environment") or {}):
+            return {"problem": why}
         key = (team_id, model)
         with self._lock:
             process = self.processes.get(key)

@@ -177,6 +177,14 @@ SETTINGS = (
         default="any folder; none if `COHORT_ALLOWED_HOSTS` names another host",
     ),
     Setting(
+        name="COHORT_TASKSETS",
+        group="Datasets and models",
+        about="Tasksets of verifiers that runs may use, comma-separated; `*` allows "
+        "any. Their code, and functions that their options name, run without a "
+        "sandbox on workers and the web server.",
+        default="any taskset; none if `COHORT_ALLOWED_HOSTS` names another host",
+    ),
+    Setting(
         name="HF_ENDPOINT",
         group="Datasets and models",
         about="URL of the Hugging Face Hub.",
@@ -387,6 +395,7 @@ class Environment:
     port: int
     dataset_hosts: str
     model_folders: tuple[Path, ...]
+    tasksets: frozenset[str]  # *: any
     hub_endpoint: str
     hub_token: str = field(repr=False)
     worker_class: str
@@ -455,6 +464,7 @@ def read_environment() -> Environment:
         dataset_hosts=_read("COHORT_DATASET_HOSTS"),
         # Others than this machine's people may sign in to a server.
         model_folders=_read_folders("COHORT_MODEL_FOLDERS", "" if others else "/"),
+        tasksets=_read_list("COHORT_TASKSETS") or frozenset("" if others else "*"),
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=_read("HF_TOKEN"),
         worker_class=worker_class,

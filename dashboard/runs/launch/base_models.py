@@ -12,6 +12,7 @@ from django.conf import settings
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.token_preview import DATA_FOLDER, refuse_model, within_data
+from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
@@ -97,8 +98,10 @@ def lock_published(team: Team, config: dict[str, Any]) -> None:
     """Lock the run's models against unpublishing until the run is written.
 
     UserError: a folder belongs to another team, was unpublished, or is not allowed
-    (FolderNotAllowed).
+    (FolderNotAllowed); or the run's taskset is not.
     """
+    if why := refuse_environment(config.get("environment") or {}):
+        raise UserError("runs.bad_taskset", why)
     for path in named_models(config):
         if why := refuse_model(team, path):
             refusal = UserError if within_data(path) else FolderNotAllowed

@@ -175,3 +175,16 @@ def test_the_game_is_offered_where_it_was_copied(alice_client, bob_client, team)
 
     assert json.loads((folder / "starter.json").read_text())["steps"] == 300
     assert alice_client.get("/alpha/runs/").text.count('value="guess"') == 2
+
+
+def test_a_launch_with_a_taskset_that_is_not_allowed_makes_no_run(
+    alice_client, single, settings
+):
+    taskset = {"environment.taskset": "reverse-text"}
+    form = with_environment(single, "verifiers") | taskset
+    for allowed, num_runs in ((frozenset(), 0), (frozenset(["reverse-text"]), 1)):
+        settings.TASKSETS = allowed
+
+        alice_client.post(NEW, form | {"name": f"run-{num_runs}"})
+
+        assert Run.objects.count() == num_runs
