@@ -83,6 +83,10 @@ class SettingsChanged(Event):
     settings: dict[str, int]  # by path: optim.num_steps
 
 
+# Of a turn: places in a text, and seconds and rewards.
+MAX_PLACE, MAX_NUMBER = 2**31 - 1, 1e9
+
+
 class CallRecord(_Record):
     """A tool that the policy called, and what came back."""
 
@@ -99,12 +103,13 @@ class TurnRecord(_Record):
     name: str = ""  # of the tool
     # Its message in the text of the completion; around it stands what the chat
     # template writes.
-    start: int = Field(ge=0)
-    end: int = Field(ge=0)  # exclusive
+    start: int = Field(ge=0, le=MAX_PLACE)
+    end: int = Field(ge=0, le=MAX_PLACE)  # exclusive
     # Where its tokens end, exclusive; null: an outside trainer does not tell.
-    token_end: int | None = None
-    seconds: float | None = None  # that the environment took
-    reward: float | None = None  # that the environment gave for it
+    token_end: int | None = Field(None, ge=0, le=MAX_PLACE)
+    # That the environment took, and the reward that it gave.
+    seconds: float | None = Field(None, ge=0, le=MAX_NUMBER)
+    reward: float | None = Field(None, ge=-MAX_NUMBER, le=MAX_NUMBER)
     calls: list[CallRecord] = []
 
 

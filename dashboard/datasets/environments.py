@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import chain, repeat
+from threading import BoundedSemaphore
 from typing import Any, Self
 from uuid import uuid4
 
@@ -21,7 +22,7 @@ from dashboard.datasets.row_filters import are_few
 from dashboard.datasets.selections import source_of, start_selection
 from dashboard.datasets.services import create_dataset_version
 from dashboard.datasets.tokenizer_pool import Busy, tokenizers
-from dashboard.project.database import release_connection
+from dashboard.project.database import clean_json, release_connection
 from dashboard.project.environment import ROOT
 from dashboard.project.schema_forms import (
     BoundField,
@@ -38,6 +39,7 @@ from trainer.rewards.rule import replace_surrogates
 KIND = "environment.kind"
 TRY_SECONDS = 8.0  # of an environment; its process replies within 10
 WAIT_SECONDS = 30.0  # until its process is there
+_waiting = BoundedSemaphore(3)
 MAX_TURNS = 50  # of the policy, on a page
 MAX_TEXT_CHARS = 20_000
 BUSY = "The server is busy with other tries. Try again in a minute."
@@ -46,7 +48,7 @@ READY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "guess": (
         "Guess",
         "guess",
-        {"kind": "guess", "max_turns": 5, "max_turn_tokens": 4, "max_tokens": 64},
+        {"kind": "guess", "max_turns": 5, "max_tokens": 2_048},
     ),
     "countdown_calculator": (
         "Countdown with a calculator",
@@ -80,7 +82,14 @@ class EnvironmentForm:
     def of(cls, version: DatasetVersion) -> EnvironmentForm:
         values = version.environment or {"max_tokens": 4_096}
         fields = environment_fields()
-        return cls({path: fields[path].write(value) for path, value in values.items()})
+        # A later release may have settings that this one has not.
+        return cls(
+            {
+                path: fields[path].write(value)
+                for path, value in values.items()
+                if path in fields
+            }
+        )
 
     @property
     def items(self) -> list[tuple[BoundField, str]]:
@@ -131,8 +140,12 @@ class _Storable(EnvironmentConfig):
 
     @model_validator(mode="after")
     def _is_storable(self) -> Self:
-        if "\0" in "".join([self.source, *self.tools, *self.packages]):
-            raise ValueError("Remove the NUL character from environment.source.")
+        tree = self.model_dump(mode="json")
+        for name, value in tree.items():
+            if clean_json(value) != value:
+                raise ValueError(
+                    f"Remove NUL and unpaired surrogates from environment.{name}."
+                )
         if self.is_there and not self.max_tokens:
             raise ValueError("Set environment.max_tokens, such as 4096.")
         return self
@@ -162,20 +175,26 @@ def save_environment(
 def add_ready(team: Team, key: str, user: User) -> DatasetVersion:
     """Add one of READY as a dataset; its newest version, if the team has it."""
     name, folder, environment = READY[key]
+    source = {"kind": "environment", "filename": f"{folder}/rows.jsonl"}
+    own = DatasetVersion.objects.filter(
+        dataset__team=team, dataset__trashed_at=None, source__contains=source
+    )
+    if version := own.order_by("-pk").first():
+        return version.dataset.versions.latest("number")
     with (ROOT / "trainer" / "starter" / folder / "rows.jsonl").open() as file:
         rows = [_ready_row(key, json.loads(line)) for line in file]
+    is_taken = team.datasets.filter(name=name, trashed_at=None).exists()
     return create_dataset_version(
         team=team,
-        name=name,
+        name=f"{name} of Cohort" if is_taken else name,
         rows=rows,
         mapping={
             "prompt": "prompt",
             "answer": "answer",
             "columns": sorted(rows[0].columns),
         },
-        source={"kind": "environment", "filename": f"{folder}/rows.jsonl"},
+        source=source,
         user=user,
-        dataset=team.datasets.filter(name=name, trashed_at=None).first(),
         environment=environment,
     )
 
@@ -290,15 +309,21 @@ def _arguments(text: str) -> dict[str, Any] | str:
 
 
 def _ask(team: Team, question: dict[str, Any]) -> dict[str, Any]:
+    # A request that waits holds one of the server's threads.
+    if not _waiting.acquire(blocking=False):
+        return {"problem": BUSY}
     release_connection()
     deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            return tokenizers.ask(team_id=team.pk, model="", question=question)
-        except Busy:
-            if time.monotonic() > deadline:
-                return {"problem": BUSY}
-            time.sleep(0.1)
+    try:
+        while True:
+            try:
+                return tokenizers.ask(team_id=team.pk, model="", question=question)
+            except Busy:
+                if time.monotonic() > deadline:
+                    return {"problem": BUSY}
+                time.sleep(0.1)
+    finally:
+        _waiting.release()
 
 
 def _turns_of(reply: Mapping[str, Any]) -> list[TriedTurn]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
 
 from dashboard.accounts.models import AuditEntry, Team, User
-from dashboard.datasets.environments import READY
 from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
@@ -125,5 +125,5 @@ def _dataset_version(team: Team, user: User, folder: Path, name: str) -> Dataset
         | ({} if name == NAME else {"starter": GAME}),
         user=user,
         dataset=Dataset.objects.filter(team=team, name=name, trashed_at=None).first(),
-        environment=None if name == NAME else READY[GAME][2],
+        environment=tomllib.loads((folder / "run.toml").read_text()).get("environment"),
     )

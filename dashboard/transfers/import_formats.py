@@ -33,6 +33,7 @@ from dashboard.datasets.parsing.records import (
     quote,
 )
 from dashboard.datasets.row import Prompt, as_json
+from dashboard.project.database import clean_json
 from trainer.client.lines import (
     Completion,
     guess_turns,
@@ -295,7 +296,7 @@ def _turns(value: Any) -> list[dict[str, Any]]:
             "The value is not a list of turns.",
             "Write [{author, start, end, …}, …] as an export has it.",
         ) from None
-    return [turn.model_dump(exclude_defaults=True) for turn in turns]
+    return [clean_json(turn.model_dump(exclude_defaults=True)) for turn in turns]
 
 
 def _step(values: dict[str, Any]) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from trainer.config.part import NoEffect, Part, about
 from trainer.rewards.environment_source import MAX_CHARS
 from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS
 
 NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["none"]}}
+_MAX_DEPTH = 20  # of options
 # By the kinds that read a setting: the others, for which it has no effect.
 _KINDS = ("none", "tools", "python", "countdown_calculator", "guess", "verifiers")
 
@@ -135,6 +137,23 @@ class EnvironmentConfig(Part):
         "has no score.",
         json_schema_extra=_of_environment(unit="seconds"),
     )
+
+    @field_validator("options")
+    @classmethod
+    def _are_settings(cls, options: dict[str, Any]) -> dict[str, Any]:
+        level: list[Any] = [options]
+        for _ in range(_MAX_DEPTH):
+            level = [
+                part
+                for value in level
+                if isinstance(value, dict | list)
+                for part in (value.values() if isinstance(value, dict) else value)
+            ]
+        if level or len(json.dumps(options)) > MAX_CHARS:
+            raise ValueError(
+                f"They have at most {_MAX_DEPTH} levels and {MAX_CHARS:,} characters"
+            )
+        return options
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:

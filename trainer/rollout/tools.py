@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from transformers.utils.chat_template_utils import get_json_schema
 
 from trainer.data import Row
+from trainer.events import MAX_NUMBER
 from trainer.rewards.environment_source import (
     BUILT_IN_TOOLS,
     Signature,
@@ -332,8 +333,8 @@ class Answer(BaseModel):
     text: _Text | None = None  # a message of the user
     messages: list[_Message] = Field([], max_length=MAX_CALLS)
     done: bool = False
-    reward: float | None = None
-    episode_reward: float | None = None
+    reward: float | None = Field(None, ge=-MAX_NUMBER, le=MAX_NUMBER)
+    episode_reward: float | None = Field(None, ge=-MAX_NUMBER, le=MAX_NUMBER)
     metrics: dict[str, Any] = {}
 
     @property

@@ -110,6 +110,11 @@ def fit_to_rows(
             for path, text in every.items()
             if path.startswith("environment.")
         }
+        # The limit may be that of another model's prompts and completions.
+        limit = int(environment["environment.max_tokens"])
+        least = longest + int(texts["rollout.max_new_tokens"])
+        if 0 < limit < least:
+            environment["environment.max_tokens"] = str(least + limit)
         sentences.append(
             f"Environment: {environment['environment.kind']}, as in the dataset."
         )

@@ -8,12 +8,19 @@ import pytest
 from django.test import Client
 
 from dashboard.datasets import environments
-from dashboard.datasets.environments import EnvironmentForm, Try, add_ready
+from dashboard.datasets.environments import (
+    EnvironmentForm,
+    Try,
+    add_ready,
+)
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.datasets.tokenizer_pool import Busy, TokenizerPool
+from dashboard.runs.config.fields import all_fields
+from dashboard.runs.launch.fit import fit_to_rows
 from tests.dashboard.completions.factories import store_dataset
 
+DEFAULTS = {path: field.default_text for path, field in all_fields().items()}
 ROWS = [Row(prompt="5 24 ?", answer="17"), Row(prompt="1 9 ?", answer="3")]
 ADD = '''
 def add(a: int, b: int) -> int:
@@ -95,7 +102,28 @@ def test_an_environment_is_removed_by_a_version_without_it(alice_client, version
         ({"kind": "tools", "tools": "[]"}, "tools"),
         ({"kind": "tools", "tools": "add"}, "tools"),
         ({"kind": "tools", "tools": '["\\ud800"]'}, "tools"),
-        ({"kind": "tools", "tools": '["\\u0000"]'}, "source"),
+        ({"kind": "tools", "tools": '["\\u0000"]'}, "tools"),
+        ({"kind": "verifiers", "taskset": "a\0"}, "taskset"),
+        (
+            {"kind": "verifiers", "taskset": "a", "options": '{"a": "\\u0000"}'},
+            "options",
+        ),
+        (
+            {
+                "kind": "verifiers",
+                "taskset": "a",
+                "options": f'{{"a": {"[" * 300}{"]" * 300}}}',
+            },
+            "options",
+        ),
+        (
+            {
+                "kind": "verifiers",
+                "taskset": "a",
+                "options": f'{{"a": "{"b" * 20_000}"}}',
+            },
+            "options",
+        ),
         ({"kind": "python", "source": ""}, "source"),
         ({"max_turns": "0"}, "max_turns"),
         ({"max_tokens": "0"}, "max_tokens"),
@@ -236,3 +264,48 @@ def test_a_ready_dataset_has_its_environment_in_a_run(alice_client, alice, team)
 
     assert page.context["form"].texts["environment.kind"] == "guess"
     assert page.context["form"].texts["environment.max_turns"] == "5"
+
+
+def test_a_ready_dataset_leaves_the_teams_own_rows_and_edits_alone(
+    alice_client, alice, team
+):
+    own = store_dataset(team, ROWS, name="Guess")
+    url = "/alpha/datasets/environments"
+
+    alice_client.post(url, {"ready": "guess"})
+
+    assert own.dataset.versions.count() == 1
+    added = team.datasets.get(name="Guess of Cohort")
+
+    added.versions.create(
+        number=2,
+        content_sha256="0" * 64,
+        num_rows=1,
+        mapping={},
+        environment={"kind": "guess", "max_turns": 9},
+    )
+    alice_client.post(url, {"ready": "guess"})
+    newest = added.versions.latest("number")
+    assert (newest.number, newest.environment["max_turns"]) == (2, 9)
+
+
+def test_a_ready_game_can_be_launched_with_any_model(alice_client, alice, team):
+    version = add_ready(team, "guess", alice)
+    for tokens in ("256", "4096"):
+        texts = fit_to_rows(
+            DEFAULTS | {"rollout.max_new_tokens": tokens},
+            version,
+            "org/model",
+        ).texts
+
+        limit = int(texts["environment.max_tokens"])
+        assert limit >= int(texts["data.max_prompt_tokens"]) + int(tokens)
+
+
+def test_a_setting_of_a_later_release_is_left_out_of_the_form(version):
+    version.environment = {"kind": "guess", "of_later": 3}
+
+    form = EnvironmentForm.of(version)
+
+    assert form.texts["kind"] == "guess"
+    assert "of_later" not in form.texts

@@ -1,6 +1,8 @@
 """The turns of an episode are stored with its group, as the trainer sent them."""
 
+import pytest
 from django.db import connection
+from pydantic import ValidationError
 
 from dashboard.completions.groups import get_group
 from dashboard.completions.models import Group
@@ -15,7 +17,7 @@ from tests.dashboard.completions.episodes import (
     said,
 )
 from tests.dashboard.supervision.logs import LogBuilder
-from trainer.events import CallRecord, parse_event
+from trainer.events import CallRecord, TurnRecord, parse_event
 
 
 def completions_of(claim, index=0):
@@ -59,8 +61,8 @@ def test_one_turn_beside_episodes_has_none(claim):
 def test_what_jsonb_refuses_is_replaced(claim):
     call = CallRecord(name="add\0", arguments="{}", error="\0")
     broken = episode(
-        said("a", seconds=float("nan")),
-        said("b", author="tool", calls=[call], seconds=float("inf")),
+        said("a"),
+        said("b", author="tool", calls=[call]),
     )
     ingest(claim, add_episodes(LogBuilder().started(), 1, broken).events)
 
@@ -68,7 +70,20 @@ def test_what_jsonb_refuses_is_replaced(claim):
 
     (call,) = stored.turns[1].calls
     assert (call.name, call.arguments, call.error) == ("add␀", "{}", "␀")
-    assert [turn.seconds for turn in stored.turns] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"seconds": value} for value in (float("nan"), 1e39, 1e300, -1.0)),
+        *({"reward": value} for value in (float("inf"), -1e300)),
+        *({"token_end": value} for value in (10**30, -1)),
+        {"end": 2**31},
+    ],
+)
+def test_numbers_that_no_index_or_export_holds_are_refused(fields):
+    with pytest.raises(ValidationError):
+        TurnRecord(**{"author": "tool", "start": 0, "end": 1} | fields)
 
 
 def test_groups_of_the_previous_release_have_no_turns(claim):
