@@ -97,6 +97,8 @@ PAGES: dict[str, tuple[str, ...]] = {
         "/{team}/datasets/{dataset_id}/statistics",
         *("/{team}/datasets/{dataset_id}/split", "/{team}/datasets/{dataset_id}/leaks"),
         "/{team}/datasets/{dataset_id}/save",
+        "/{team}/datasets/{dataset_id}/environment",
+        "/{team}/datasets/environments",
         *("/{team}/rewards/", "/{team}/rewards/new", "/{team}/rewards/{recipe_id}/"),
         *("/{team}/rewards/new?template=number", "/{team}/rewards/new?run={run_id}"),
         *("/{team}/rewards/new?probe={probe_id}", "/{team}/rewards/{recipe_id}/edit"),

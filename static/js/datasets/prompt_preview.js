@@ -19,7 +19,7 @@ export function keepPreview(form, { rows = null } = {}) {
   const fold = preview.closest("details");
 
   function refresh() {
-    const kind = form.elements["environment.kind"]?.value ?? "none";
+    const kind = form.elements?.["environment.kind"]?.value ?? "none";
     // Load no tokenizer while the preview is folded, unless episodes are to be checked.
     if (!fold || fold.open || kind !== "none")
       preview.dispatchEvent(new Event("preview"));
