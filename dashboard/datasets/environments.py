@@ -321,7 +321,7 @@ def _ask(team: Team, question: dict[str, Any]) -> dict[str, Any]:
             except Busy:
                 if time.monotonic() > deadline:
                     return {"problem": BUSY}
-                time.sleep(0.1)
+                time.sleep(0.1)  # its process loads, and cannot call back
     finally:
         _waiting.release()
 

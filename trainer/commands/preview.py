@@ -132,6 +132,7 @@ def play(question: dict[str, Any]) -> dict[str, Any]:
 
     A problem is one of the source, or of this reply.
     """
+    # Previews of single turns need not wait for this.
     from trainer.rollout.episodes import make_environment  # noqa: PLC0415
 
     row = _read_row(question)

@@ -45,7 +45,7 @@ BUILT_IN_TOOLS = {
         doc="""Runs a Python program and returns what it prints.
 
         Args:
-            code: The program. It has no network and no files, and nothing is kept.""",
+            code: The program. It has no network, no files and no earlier variables.""",
         parameters={"code": True},
         hints={"code": ("str", [])},
     ),

@@ -430,7 +430,7 @@ class TransformersEngine:
     def _prefill(
         self, requests: Sequence[Request]
     ) -> tuple[DynamicCache, torch.Tensor, torch.Tensor]:
-        """Put each prompt through the model once, but for what is kept of it.
+        """Put each prompt through the model once, from where its kept prefix ends.
 
         Returns:
             The cache; the last hidden states [P, H]; the left-padded mask [P, L].

@@ -342,9 +342,6 @@ class EpisodePlayer:
         A turn's seed follows from the completion's and its number alone, so tokens do
         not depend on how episodes fall into rounds, as far as the engine's arithmetic
         allows.
-
-        Raises:
-            ValueError: the environment has failed in every episode so far.
         """
         groups = [
             [_Episode(index=index, prompt=prompt, seed=seed) for seed in own]
@@ -548,7 +545,7 @@ class _Replies:
             self._asked[future] = episode
 
     def take(self) -> list[tuple[_Episode, _Answer]]:
-        """Return what is there; if nothing is, wait a while for it."""
+        """Return the replies that have come; without any, wait a moment for one."""
         answered, self._there = self._there, []
         timeout = 0 if answered else _GATHER_SECONDS
         done, _ = wait(self._asked, timeout=timeout, return_when=FIRST_COMPLETED)

@@ -54,7 +54,7 @@ _REWRITTEN = (
 )
 
 
-class ChatHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
+class ChatHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]  # not installed here
     """Talks in this process; those of the library start a program that uv fetches."""
 
     APPENDS_SYSTEM_PROMPT = SUPPORTS_MCP = SUPPORTS_RESUME = True

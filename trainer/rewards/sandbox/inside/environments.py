@@ -177,7 +177,7 @@ def _signature(function: Any) -> dict[str, Any]:
             "hints": hints,
             "unnamed": [it.name for it in parameters if it.kind not in _BY_NAME],
         }
-    except Exception as error:  # noqa: BLE001 - a hint may name what is not there
+    except Exception as error:  # noqa: BLE001 - a type hint may name an unknown type
         return {"error": describe(error, FUNCTION_SOURCE)}
 
 
