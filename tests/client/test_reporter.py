@@ -416,7 +416,7 @@ def test_turns_of_an_episode_are_reported(fake, server, tmp_path):
             ],
         )
         cohort.step(1)
-        cohort.group(2, "5 + 7", [Completion(turns=[Turn(author="me", text="")])])  # type: ignore[arg-type]
+        cohort.group(2, "5 + 7", [Completion(turns=[Turn(author="me", text="")])])
         cohort.step(2)
 
     group, step, *others = fake.events
@@ -434,4 +434,4 @@ def test_turns_of_an_episode_are_reported(fake, server, tmp_path):
     assert step.metrics["episode/num_turns"] == 1.0
     assert step.metrics["episode/num_tool_calls"] == pytest.approx(2 / 3)
     assert step.metrics["episode/frac_tool_errors"] == 1.0
-    assert [event.type for event in others] == ["step_finished", "run_finished"]  # type: ignore[attr-defined]
+    assert [event.type for event in others] == ["step_finished", "run_finished"]

@@ -411,7 +411,7 @@ def _measure_sampling(outcome: Outcome, run: Run, plain: Plain) -> None:
         outcome.gaps["sampling" if temperature else "greedy"] = gap
     assert isinstance(run.engine, TransformersEngine)
     run.engine.prefixes = PrefixStore()
-    for _ in range(2):  # the second time they continue what is kept
+    for _ in range(2):  # the second round continues kept prefixes
         groups = run.engine.sample(requests, params)
         gap = _sampling_gap(plain, requests, groups, is_greedy=True)
         requests = [
