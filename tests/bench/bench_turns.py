@@ -4,7 +4,8 @@
 
 Three ways to sample as many tokens take turns in one process: as several turns with
 `PrefixStore`, as several turns without it, and as one turn. What lies between two turns
-of the model is a reply of a few tokens. No completion ends before its limit.
+of the model is a reply of a few tokens; the one turn has as many in its prompts. No
+completion ends before its limit.
 """
 
 import argparse
@@ -102,9 +103,10 @@ def _play(
         SamplingParams(max_new_tokens=new, temperature=1.0),
     )
     words = range(3, policy.num_embeddings)
+    prompt_tokens = args.prompt_tokens + (args.turns - turns) * args.reply
     requests = [
         Request(
-            token_ids=tuple(chance.choices(words, k=args.prompt_tokens)),
+            token_ids=tuple(chance.choices(words, k=prompt_tokens)),
             seeds=tuple(chance.randrange(2**30) for _ in range(args.group)),
         )
         for _ in range(args.prompts)
