@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
-from trainer.model.kernels import normed, rotated, signed
+from trainer.model.kernels import rotated, signed
 from trainer.model.loading import has_four_bits, merged_weight
 from trainer.model.policy import Policy
 from trainer.rollout.cache import States
@@ -210,8 +210,8 @@ class Norm:
         self._epsilon = float(layer.variance_epsilon)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        found, _ = normed(hidden, self._weight, self._epsilon)
-        return found
+        weight = self._weight
+        return functional.rms_norm(hidden, weight.shape, weight, self._epsilon)
 
 
 def _unit_norm(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:

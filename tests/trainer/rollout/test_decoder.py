@@ -233,9 +233,9 @@ def test_a_step_is_recorded_again_when_its_tensors_move(
 def test_rows_leave_a_graph_only_where_much_is_to_come():
     decoder = GraphDecoder.__new__(GraphDecoder)
 
-    assert decoder.should_drop_ended(96, 128, 600)
-    assert not decoder.should_drop_ended(96, 128, 500)
-    assert not decoder.should_drop_ended(95, 128, 600)
+    assert decoder.should_drop_ended(64, 128, 128)
+    assert not decoder.should_drop_ended(64, 128, 127)
+    assert not decoder.should_drop_ended(63, 128, 128)
 
 
 def test_a_step_in_bfloat16_is_as_near_as_its_numbers_are(tmp_path, model_folder):
