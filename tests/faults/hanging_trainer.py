@@ -18,13 +18,13 @@ def sleep_for_ever() -> None:
 def main() -> int:
     import trainer.grpo
     from trainer.__main__ import main as trainer_main
-    from trainer.rollout import builtin as transformers_engine
+    from trainer.rollout import decoder
 
     sample_batch = trainer.grpo.sample_batch
 
     def sample(run: Any, phase: Any, step: int, *args: Any, **kwargs: Any) -> Any:
         if step == HANGS_AT:
-            transformers_engine.draw_tokens = lambda *_, **__: sleep_for_ever()
+            decoder.draw_tokens = lambda *_, **__: sleep_for_ever()
         return sample_batch(run, phase, step, *args, **kwargs)
 
     trainer.grpo.sample_batch = sample

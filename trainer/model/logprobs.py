@@ -229,7 +229,7 @@ class _FusedLogProbs(torch.autograd.Function):
         ctx.chunk_size = _chunk_size(weight.shape[0], hidden.device)
         for place in _chunks(hidden.shape[0], ctx.chunk_size):
             logits = functional.linear(hidden[place], weight, bias)
-            parts.append(_compiled(_chunk_values)(logits, targets[place], logit_map))
+            parts.append(compiled(_chunk_values)(logits, targets[place], logit_map))
         logprob, entropy, log_sum = (
             torch.cat(part) for part in zip(*parts, strict=True)
         )
@@ -247,7 +247,7 @@ class _FusedLogProbs(torch.autograd.Function):
         if grad_logprob is None:
             grad_logprob = torch.zeros_like(entropy)
         for place in _chunks(hidden.shape[0], ctx.chunk_size):
-            d_logits = _compiled(_chunk_gradient)(
+            d_logits = compiled(_chunk_gradient)(
                 functional.linear(hidden[place], weight, bias),
                 targets[place],
                 log_sum[place],
@@ -294,18 +294,18 @@ def _chunk_gradient(
 
 
 @cache
-def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(work: Callable[..., Any]) -> Callable[..., Any]:
     """Return the work as one kernel; as it is where it cannot be compiled."""
     # else a dozen processes are started, and stay
     torch._inductor.config.compile_threads = 1
-    compiled, failed = torch.compile(work, dynamic=True), False
+    fused, failed = torch.compile(work, dynamic=True), False
 
     def run(*inputs: Any) -> Any:
         nonlocal failed
         if failed:
             return work(*inputs)
         try:
-            return compiled(*inputs)
+            return fused(*inputs)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -316,7 +316,7 @@ def _compiled(work: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _is_fused(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
+def is_fused(hidden: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether a compiler's seconds are worth while, whatever the number of
     tokens.
     """
@@ -395,7 +395,7 @@ def token_logprobs(
         (log-probs [N], entropies [N]), float32, nats.
     """
     inputs = hidden, head.weight, head.bias, targets, logit_map.at(temperature)
-    if _is_fused(hidden, head.weight):
+    if is_fused(hidden, head.weight):
         logprob, entropy = _FusedLogProbs.apply(*inputs)  # type: ignore[no-untyped-call]  # torch's
     else:
         logprob, entropy, _ = _TokenLogProbs.apply(*inputs, None)  # type: ignore[no-untyped-call]  # torch's

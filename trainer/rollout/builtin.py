@@ -34,7 +34,7 @@ from trainer.rollout.decoder import (
     Decoding,
     DecodingMethod,
     decoding_methods,
-    draw_tokens,
+    draw_next,
     is_gpu,
     make_decoder,
 )
@@ -361,15 +361,8 @@ class TransformersEngine:
         check_every = _GPU_TOKENS_PER_LOOK if is_gpu(device) else 1
         for place in range(max_new_tokens):
             tick()
-            chosen, logprob = draw_tokens(
-                policy.logits(hidden),
-                draws.at(place)[live],
-                temperature=params.temperature,
-                top_p=params.top_p,
-                top_k=params.top_k,
-                min_p=params.min_p,
-                seen=seen,
-                repetition_penalty=params.repetition_penalty,
+            chosen, logprob = draw_next(
+                policy, hidden, draws.at(place)[live], params, seen=seen
             )
             written.add(chosen, logprob)
             if seen is not None:

@@ -22,8 +22,10 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from trainer.model.loading import has_four_bits, is_built_like_llama
+from trainer.model.logprobs import LogitMap, compiled, is_fused
 from trainer.model.policy import Policy
 from trainer.rollout.cache import States, is_growing
+from trainer.rollout.engine import SamplingParams
 from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder, bias_of
 
 
@@ -89,6 +91,80 @@ def draw_tokens(
         ).squeeze(1)
     # what was drawn is not so unlikely that its probability would be rounded to 0
     return chosen.squeeze(1), probs.gather(1, chosen).log().squeeze(1)
+
+
+# Numbers that a block's sum stands for while a token is drawn.
+_BLOCK = 1024
+
+
+def draw_next(
+    policy: Policy,
+    hidden: torch.Tensor,
+    uniform: torch.Tensor,
+    params: SamplingParams,
+    *,
+    seen: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `draw_tokens` does, of last hidden states [rows, H].
+
+    On a GPU the logits of a large vocabulary are read by compiled kernels, which keep
+    none of them in float32.
+    """
+    draws_from_all = params.top_p == 1 and params.top_k == 0 and params.min_p == 0
+    is_plain = draws_from_all and seen is None and params.temperature > 0
+    if is_plain and is_fused(hidden, policy.head.weight):
+        logit_map = policy.logit_map.at(params.temperature)
+        return compiled(draw_by_blocks)(policy.head(hidden), uniform, logit_map)
+    return draw_tokens(
+        policy.logits(hidden),
+        uniform,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        seen=seen,
+        repetition_penalty=params.repetition_penalty,
+    )
+
+
+def draw_by_blocks(
+    products: torch.Tensor, uniform: torch.Tensor, logit_map: LogitMap
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw as `draw_tokens` does from all tokens: first a block of them, then in it.
+
+    Compiled, it reads the products twice and writes nothing as large: only the sums of
+    blocks, and one block of each row.
+
+    Args:
+        products: of the head, [rows, V].
+        uniform: [rows], in [0, 1).
+        logit_map: makes logits of products, temperature included.
+
+    Returns:
+        (token ids [rows], their log-probs [rows]).
+    """
+    size = products.shape[1]
+    top = logit_map(products.amax(dim=1, keepdim=True))
+    places = torch.arange(-(-size // _BLOCK) * _BLOCK, device=products.device)
+    places = places.view(-1, _BLOCK)
+    # an index, not padding, of which a copy would be made
+    logits = logit_map(products[:, places.clamp(max=size - 1)])
+    in_blocks = torch.where(places < size, (logits - top[..., None]).exp(), 0.0)
+    mass = in_blocks.sum(dim=2).cumsum(dim=1)
+    total = mass[:, -1:]
+    wanted = uniform[:, None] * total
+    # at the end a product may round up to the total, behind which nothing has mass
+    block = torch.minimum((mass <= wanted).sum(dim=1), (mass < total).sum(dim=1))
+    before = functional.pad(mass, (1, 0)).gather(1, block[:, None])
+    places = places[block]
+    # computed again, for else those of all blocks would be kept
+    logits = logit_map(products.gather(1, places.clamp(max=size - 1)))
+    inner = torch.where(places < size, (logits - top).exp(), 0.0).cumsum(dim=1)
+    place = torch.minimum(
+        (before + inner <= wanted).sum(dim=1), (inner < inner[:, -1:]).sum(dim=1)
+    )[:, None]
+    logprobs = logits.gather(1, place) - top - total.log()
+    return places.gather(1, place).squeeze(1), logprobs.squeeze(1)
 
 
 def keep_likeliest(probs: torch.Tensor, *, top_p: float, top_k: int) -> torch.Tensor:

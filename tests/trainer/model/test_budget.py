@@ -17,7 +17,7 @@ from trainer.model.budget import GpuMemory, MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy, load_policy
-from trainer.rollout import builtin
+from trainer.rollout import builtin, decoder
 from trainer.rollout.cache import bytes_per_token
 from trainer.rollout.decoder import draw_tokens
 from trainer.sizes.memory import PassMemory, PassSizes, choose_sizes, fitting_rows
@@ -316,7 +316,7 @@ def test_no_more_rows_are_sampled_than_fit(rows, expected, policy, monkeypatch):
         sizes.append(len(logits))
         return draw(logits, *rest, **options)
 
-    monkeypatch.setattr(builtin, "draw_tokens", drawn)
+    monkeypatch.setattr(decoder, "draw_tokens", drawn)
 
     found = sample(policy, requests, max_new_tokens=8)
 

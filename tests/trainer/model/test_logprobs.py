@@ -34,8 +34,8 @@ def plain(
 @pytest.fixture(params=["kept", "computed again", "fused"])
 def _in_chunks(request, monkeypatch) -> None:
     if request.param == "fused":  # as on a GPU, but for its compiler
-        monkeypatch.setattr(module, "_is_fused", lambda *_: True)
-        monkeypatch.setattr(module, "_compiled", lambda work: work)
+        monkeypatch.setattr(module, "is_fused", lambda *_: True)
+        monkeypatch.setattr(module, "compiled", lambda work: work)
     monkeypatch.setattr(module, "_MAX_LOGITS", 33)  # 3 tokens of 11
     monkeypatch.setattr(module, "_MAX_KEPT", 10**6 if request.param == "kept" else 0)
 
@@ -82,7 +82,7 @@ def test_the_way_depends_on_the_vocabulary_not_on_the_tokens(vocabulary):
     ways = set()
     for tokens in (2_048, 4_096, 100_000):
         hidden = Mock(is_cuda=True, shape=(tokens, 1))
-        ways.add(module._is_fused(hidden, weight))
+        ways.add(module.is_fused(hidden, weight))
 
     assert ways == {vocabulary > 16_384}
 
@@ -100,7 +100,7 @@ def test_without_a_compiler_logprobs_are_computed_plainly(monkeypatch):
         return refuse
 
     monkeypatch.setattr(torch, "compile", compile_)
-    double = module._compiled.__wrapped__(lambda number: 2 * number)
+    double = module.compiled.__wrapped__(lambda number: 2 * number)
 
     with pytest.raises(torch.OutOfMemoryError):
         double(13)

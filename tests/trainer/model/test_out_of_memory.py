@@ -165,7 +165,7 @@ def test_a_run_says_that_it_samples_less_at_once(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return draw(logits, *rest, **options)
 
-    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.decoder.draw_tokens", drawn)
     # evaluation, by the policy's own engine, stays below what memory bears
     tree = config_tree(
         model_folder,

@@ -195,7 +195,7 @@ def test_groups_are_reported_while_no_row_leaves(policy, monkeypatch) -> None:
         ids = [policy.eos_ids[0] if stop == index else 5 for stop in stops]
         return torch.tensor(ids), torch.zeros(len(ids))
 
-    monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
+    monkeypatch.setattr(decoder, "draw_tokens", drawn)
     reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
     engine.check.is_due = False  # these log-probs are made up
@@ -215,7 +215,7 @@ def test_the_last_way_that_fails_is_an_error(policy, monkeypatch) -> None:
     def broken(*_args: Any, **_options: Any) -> torch.Tensor:
         raise RuntimeError("CUDA error: an illegal instruction")
 
-    monkeypatch.setattr(transformers_engine, "draw_tokens", broken)
+    monkeypatch.setattr(decoder, "draw_tokens", broken)
 
     with pytest.raises(RuntimeError, match="illegal instruction"):
         sample(policy, requests_of(policy, 2))

@@ -340,7 +340,7 @@ def test_prefixes_make_room_before_a_batch_gets_smaller(policy, monkeypatch):
     # one of these rows continues nothing that is kept, so others stay in the store
     continued = next_requests(requests, groups, random.Random(0))[1:]
     expected = engine_of(policy, keeps=False).sample(continued, WARM)
-    draw, fails = builtin.draw_tokens, [True]
+    draw, fails = decoder.draw_tokens, [True]
 
     def drawn(*args, **options):
         if fails:
@@ -348,7 +348,7 @@ def test_prefixes_make_room_before_a_batch_gets_smaller(policy, monkeypatch):
             raise torch.OutOfMemoryError(NO_MEMORY)
         return draw(*args, **options)
 
-    monkeypatch.setattr(builtin, "draw_tokens", drawn)
+    monkeypatch.setattr(decoder, "draw_tokens", drawn)
 
     found = engine.sample(continued, WARM)
 
