@@ -102,9 +102,14 @@ def varlen_attention(
     most_keys: int,
     *,
     scale: float,
-    window: int | None,
+    window: int | None = None,
+    keys_used: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Causal attention of sequences that lie one behind another, by torch's kernel."""
+    """Causal attention of sequences that lie one behind another, by torch's kernel.
+
+    `keys_used`: int32 [S], how many keys of each are looked at, from its first on.
+    """
+    options = {} if keys_used is None else {"seqused_k": keys_used}
     attended = _kernel()(
         queries,
         keys,
@@ -115,9 +120,15 @@ def varlen_attention(
         most_keys,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
+        **options,
     )
     assert isinstance(attended, torch.Tensor)  # else its log-sum-exp comes along
     return attended
+
+
+def takes_keys_used() -> bool:
+    """Return whether this torch's kernel can look at the first keys of a sequence."""
+    return "seqused_k" in inspect.signature(_kernel()).parameters
 
 
 @cache

@@ -57,7 +57,7 @@ from trainer.rollout.engine import (
     max_logprob_gap,
     refuse_gap,
 )
-from trainer.rollout.llama import LEAVING_SHARE
+from trainer.rollout.llama import LEAVING_SHARE, copied_bytes
 from trainer.rollout.prefixes import PrefixStore, cpu_bytes, cut_prefill
 from trainer.seeding import uniforms
 from trainer.sizes.memory import SAMPLING_SHARE, fitting_rows
@@ -70,7 +70,8 @@ _DRAWN_AHEAD = 64
 _PREFILL_TOKENS = 16_384
 # What the engine goes on with, as the run's warning says it.
 _WAYS: dict[DecodingMethod, str] = {
-    "graph": "CUDA graphs",
+    "flash": "CUDA graphs",
+    "graph": "CUDA graphs without FlashAttention",
     "lean": "Cohort's decoder without CUDA graphs",
     "plain": "transformers' forward pass",
 }
@@ -175,7 +176,9 @@ class TransformersEngine:
         wanted = min(
             self._max_batch_rows, sum(len(request.seeds) for request in requests)
         )
-        free = memory.free_bytes(enough=wanted * row / SAMPLING_SHARE)
+        is_recorded = self._ways[0] in ("flash", "graph")
+        copied = copied_bytes(self._policy) if is_recorded else 0
+        free = memory.free_bytes(enough=wanted * row / SAMPLING_SHARE + copied) - copied
         if prefixes is None:
             return min(self._max_batch_rows, fitting_rows(free=free, row_bytes=row))
         free += prefixes.num_bytes

@@ -13,7 +13,7 @@ them at once. It needs tensors that stay where they are: see `FixedStep`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -21,12 +21,19 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from trainer.model.attention import takes_keys_used, varlen_attention
 from trainer.model.loading import has_four_bits, is_built_like_llama
 from trainer.model.logprobs import LogitMap, compiled, is_fused
 from trainer.model.policy import Policy
 from trainer.rollout.cache import States, is_growing
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.llama import LEAVING_SHARE, LlamaDecoder, bias_of
+from trainer.rollout.llama import (
+    LEAVING_SHARE,
+    Layer,
+    LlamaDecoder,
+    attend_densely,
+    bias_of,
+)
 
 
 def draw_tokens(
@@ -114,7 +121,10 @@ def draw_next(
     is_plain = draws_from_all and seen is None and params.temperature > 0
     if is_plain and is_fused(hidden, policy.head.weight):
         logit_map = policy.logit_map.at(params.temperature)
-        return compiled(draw_by_blocks)(policy.head(hidden), uniform, logit_map)
+        drawn: tuple[torch.Tensor, torch.Tensor] = compiled(draw_by_blocks)(
+            policy.head(hidden), uniform, logit_map
+        )
+        return drawn
     return draw_tokens(
         policy.logits(hidden),
         uniform,
@@ -212,8 +222,9 @@ _LEAST_TOKENS = 128
 class FixedStep:
     """A decoder's step on tensors that stay where they are, for so many rows.
 
-    It attends to all that there is room for: what is not written yet is hidden by the
-    bias, as padding is. Doing it again with the same inputs changes nothing.
+    FlashAttention looks at the written places of each row. Without it the step attends
+    to all that there is room for, and the bias hides what is not written yet, as it
+    does padding. Doing it again with the same inputs changes nothing.
     """
 
     def __init__(self, decoder: LlamaDecoder, num_rows: int) -> None:
@@ -223,12 +234,21 @@ class FixedStep:
         self._chosen = torch.zeros(num_rows, dtype=torch.long, device=device)
         self._positions = torch.zeros_like(self._chosen)
         self._place = torch.zeros(1, dtype=torch.long, device=device)
+        self.hidden = torch.empty(0)
+        if decoder.is_by_token:
+            num_padded = torch.zeros_like(self._chosen)  # places on a row's left
+            if decoder.padding is not None:
+                num_padded = (decoder.padding == 0).sum(dim=1)
+            self._num_padded = num_padded
+            self._rows = torch.arange(num_rows + 1, dtype=torch.int32, device=device)
+            first = self._rows * room + functional.pad(num_padded, (0, 1))
+            self._first_places = first.int()
+            return
         shape, dtype = (num_rows, 1, 1, room), decoder.held[0].dtype
         self._bias = torch.zeros(shape, dtype=dtype, device=device)
         if decoder.padding is not None:
             self._bias = bias_of(decoder.padding, room, dtype=dtype)
         self._bias[..., decoder.length - 1 :] = -torch.inf
-        self.hidden = torch.empty(0)
 
     def load(self, chosen: torch.Tensor, positions: torch.Tensor, place: int) -> None:
         """Copy a step's inputs to where it reads them."""
@@ -238,14 +258,39 @@ class FixedStep:
 
     def run(self) -> None:
         """Set `hidden`, [rows, H]."""
-        self._bias.index_fill_(3, self._place, 0.0)
 
         def put(held: torch.Tensor, states: torch.Tensor) -> None:
             held.index_copy_(2, self._place, states[:, :, None])
 
-        self.hidden = self._decoder.forward(
-            self._chosen, self._positions, put, span=self.room, bias=self._bias
+        if self._decoder.is_by_token:
+            num_seen = (self._place + 1 - self._num_padded).int()
+            attend = partial(self._attend_to_written, num_seen)
+        else:
+            self._bias.index_fill_(3, self._place, 0.0)
+            attend = partial(attend_densely, span=self.room, bias=self._bias)
+        self.hidden = self._decoder.forward(self._chosen, self._positions, put, attend)
+
+    def _attend_to_written(
+        self,
+        num_seen: torch.Tensor,
+        queries: torch.Tensor,
+        held: torch.Tensor,
+        layer: Layer,
+    ) -> torch.Tensor:
+        """See `attend_densely`; `num_seen`: int32 [rows], each row's written places."""
+        tokens = held.transpose(1, 2).flatten(0, 1)
+        attended = varlen_attention(
+            queries.flatten(1, 2),
+            tokens[:, : layer.num_kv],
+            tokens[:, layer.num_kv :],
+            self._rows,
+            self._first_places,
+            1,
+            self.room,
+            scale=layer.scale,
+            keys_used=num_seen,
         )
+        return attended.view_as(queries)
 
 
 class GraphDecoder:
@@ -346,8 +391,9 @@ class Decoder(Protocol):
 
 Decoding = Literal["auto", "plain"]
 # Ways to decode, the fastest first: the operations of `LlamaDecoder` replayed as a CUDA
-# graph, the same operations without a graph, transformers' own forward pass.
-DecodingMethod = Literal["graph", "lean", "plain"]
+# graph, with FlashAttention and with SDPA, the same operations without a graph,
+# transformers' own forward pass.
+DecodingMethod = Literal["flash", "graph", "lean", "plain"]
 
 
 def decoding_methods(policy: Policy, decoding: Decoding) -> list[DecodingMethod]:
@@ -357,6 +403,8 @@ def decoding_methods(policy: Policy, decoding: Decoding) -> list[DecodingMethod]
     # bitsandbytes unpacks weights by kernels that cannot be recorded
     if not is_gpu(policy.device) or has_four_bits(policy.model):
         return ["lean", "plain"]
+    if policy.is_varlen and takes_keys_used():
+        return ["flash", "graph", "lean", "plain"]
     return ["graph", "lean", "plain"]
 
 
@@ -401,9 +449,10 @@ def make_decoder(
         padding,
         owners,
         max_new_tokens=max_new_tokens,
-        is_fixed=way == "graph",
+        is_fixed=way != "lean",
+        is_by_token=way == "flash",
     )
-    return GraphDecoder(lean) if way == "graph" else lean
+    return lean if way == "lean" else GraphDecoder(lean)
 
 
 class AnyDecoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -58,12 +59,12 @@ class PlainLayer:
     """Goes through the model's own maps, in any number format, adapters and all."""
 
     def __init__(self, layer: Any) -> None:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
         self.scale = float(attention.scaling)
         self._size = int(attention.head_dim)
         self.num_kv = attention.k_proj.out_features // self._size
         self._num_heads = attention.q_proj.out_features // self._size
-        self._attention, self._mlp = attention, mlp
+        self._layer, self._attention, self._mlp = layer, attention, layer.mlp
         self._attention_norm = Norm(layer.input_layernorm)
         self._mlp_norm = Norm(layer.post_attention_layernorm)
         # Qwen3 normalises each head's queries and keys
@@ -78,9 +79,7 @@ class PlainLayer:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         cos, sin = rotary
         inputs, shape = self._attention_norm(hidden), (len(hidden), -1, self._size)
-        queries = self._attention.q_proj(inputs).view(shape)
-        keys = self._attention.k_proj(inputs).view(shape)
-        values = self._attention.v_proj(inputs).view(shape)
+        queries, keys, values = (part.view(shape) for part in self._qkv(inputs))
         if self._head_norms is not None:
             norm_queries, norm_keys = self._head_norms
             queries, keys = norm_queries(queries), norm_keys(keys)
@@ -90,10 +89,16 @@ class PlainLayer:
 
     def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         hidden = hidden + self._attention.o_proj(attended.flatten(1))
-        inputs, mlp = self._mlp_norm(hidden), self._mlp
-        inner = functional.silu(mlp.gate_proj(inputs)).mul_(mlp.up_proj(inputs))
-        found: torch.Tensor = hidden + mlp.down_proj(inner)
+        gate, up = self._gate_up(self._mlp_norm(hidden))
+        inner = functional.silu(gate).mul_(up)
+        found: torch.Tensor = hidden + self._mlp.down_proj(inner)
         return found
+
+    def _qkv(self, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return [linear(inputs) for linear in _qkv_of(self._layer)]
+
+    def _gate_up(self, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return [linear(inputs) for linear in _gate_up_of(self._layer)]
 
     def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
         return keys
@@ -105,6 +110,26 @@ class PlainLayer:
         self, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         return cos[:, None], signed(sin)[:, None]
+
+
+class WideLayer(PlainLayer):
+    """Maps of the same input lie side by side, in copies: a GPU takes four products of
+    a token where there were seven.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__(layer)
+        self._sizes = [linear.out_features for linear in _qkv_of(layer)]
+        self._qkv_maps = _side_by_side(_qkv_of(layer))
+        self._gate_up_maps = _side_by_side(_gate_up_of(layer))
+
+    def _qkv(self, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        projected = functional.linear(inputs, *self._qkv_maps)
+        return projected.split(self._sizes, dim=1)
+
+    def _gate_up(self, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        both: torch.Tensor = functional.linear(inputs, *self._gate_up_maps)
+        return both.chunk(2, dim=1)
 
 
 class PackedLayer:
@@ -202,6 +227,37 @@ class PackedLayer:
         return (torch.complex(cos[:, None, :half], sin[:, None, :half]),)
 
 
+def copied_bytes(policy: Policy) -> int:
+    """Return the bytes of what `WideLayer` copies of a model; 0 where it may not."""
+    body: Any = policy.body
+    maps = [
+        linear
+        for layer in body.layers
+        for linear in (*_qkv_of(layer), *_gate_up_of(layer))
+    ]
+    is_plain = all(type(linear) is torch.nn.Linear for linear in maps)  # no adapters
+    weights = policy.num_parameters * policy.model.dtype.itemsize
+    if not is_plain or weights > _MAX_WIDE_BYTES:
+        return 0
+    return sum(linear.weight.nbytes for linear in maps)
+
+
+def _qkv_of(layer: Any) -> list[Any]:
+    attention = layer.self_attn
+    return [attention.q_proj, attention.k_proj, attention.v_proj]
+
+
+def _gate_up_of(layer: Any) -> list[Any]:
+    return [layer.mlp.gate_proj, layer.mlp.up_proj]
+
+
+def _side_by_side(maps: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return weights and biases of maps of the same input as those of one."""
+    weight = torch.cat([linear.weight for linear in maps])
+    has_bias = maps[0].bias is not None
+    return weight, torch.cat([linear.bias for linear in maps]) if has_bias else None
+
+
 class Norm:
     """A model's RMS norm as the model computes it."""
 
@@ -234,8 +290,9 @@ def _mapped(
     return inputs @ weight if bias is None else torch.addmm(bias, inputs, weight)
 
 
-# Up to so many bytes of weights, copies of them are made that take fewer operations.
-_MAX_PACKED_BYTES = 64 * 2**20
+# Up to so many bytes of weights, copies of them are made that take fewer operations: on
+# a CPU, and on a GPU, where a larger model's products take longer than their beginning.
+_MAX_PACKED_BYTES, _MAX_WIDE_BYTES = 64 * 2**20, 4 * 2**30
 # Rows leave once this share of them has ended: sooner would cost more than it saves.
 LEAVING_SHARE = 1 / 8
 # Room for new tokens is made for so many at a time; where it costs more to move, for as
@@ -255,11 +312,13 @@ class LlamaDecoder:
         *,
         max_new_tokens: int,
         is_fixed: bool = False,
+        is_by_token: bool = False,
     ) -> None:
         """Take what `make_decoder` does.
 
         `is_fixed`: buffers move seldom, and what is not written yet will be looked at,
         so it has to be a number.
+        `is_by_token`: all heads of a token lie side by side, as FlashAttention asks.
         """
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
@@ -269,14 +328,17 @@ class LlamaDecoder:
         is_wide = dtype in (torch.float32, torch.float64)
         if is_small and is_wide and not has_four_bits(policy.model):
             kind = PackedLayer
+        elif is_fixed and copied_bytes(policy) > 0:
+            kind = WideLayer
         self.layers = [kind(layer) for layer in body.layers]
         self._norm = Norm(body.norm)
         self.length = padding.shape[1]
         self._last = self.length + max_new_tokens
         self._is_fixed = is_fixed
+        self.is_by_token = is_by_token
         self.padding = None if padding.all() else padding[owners]
         self.held = [
-            self._tidied(_buffer_of(layer, states, owners, room=self._room_for_more()))
+            self._buffer_of(layer, states, owners)
             for layer, states in zip(self.layers, cache.layers, strict=True)
         ]
         positions = torch.arange(self._last, device=policy.device)
@@ -296,7 +358,8 @@ class LlamaDecoder:
         def put(held: torch.Tensor, states: torch.Tensor) -> None:
             held[:, :, place] = states
 
-        return self.forward(chosen, positions, put, span=self.length, bias=bias)
+        attend = partial(attend_densely, span=self.length, bias=bias)
+        return self.forward(chosen, positions, put, attend)
 
     def advance(self) -> int:
         """Make room for a token more of each row, and tell its place."""
@@ -310,9 +373,7 @@ class LlamaDecoder:
         chosen: torch.Tensor,
         positions: torch.Tensor,
         put: Callable[[torch.Tensor, torch.Tensor], None],
-        *,
-        span: int,
-        bias: torch.Tensor | None,
+        attend: Callable[[torch.Tensor, torch.Tensor, Layer], torch.Tensor],
     ) -> torch.Tensor:
         """Return last hidden states [rows, H] of one more token of each row.
 
@@ -321,23 +382,15 @@ class LlamaDecoder:
             positions: [rows], their places in their own sequences.
             put: writes a layer's keys and values [rows, 2 · kv heads, d] where they
                 belong in its buffer.
-            span: so many places of the buffers are looked at.
-            bias: added to the attention's logits, [rows, 1, 1, span].
+            attend: what a layer's queries find in its buffer: `attend_densely`, for
+                instance.
         """
         hidden = functional.embedding(chosen, self._embedding)
         rotary = [table[positions] for table in self._rotary]
         for layer, held in zip(self.layers, self.held, strict=True):
             queries, states = layer.project_qkv(hidden, rotary)
             put(held, states)
-            seen = held[:, :, :span]
-            attended = functional.scaled_dot_product_attention(
-                queries,
-                seen[:, : layer.num_kv],
-                seen[:, layer.num_kv :],
-                attn_mask=bias,
-                scale=layer.scale,
-            )
-            hidden = layer.output(hidden, attended)
+            hidden = layer.output(hidden, attend(queries, held, layer))
         return self._norm(hidden)
 
     def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
@@ -361,9 +414,8 @@ class LlamaDecoder:
     def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
         for place, held in enumerate(self.held):  # one after another, to save memory
             count, heads, _, size = held.shape
-            buffer = held.new_empty(
-                count if rows is None else len(rows), heads, room, size
-            )
+            count = count if rows is None else len(rows)
+            buffer = self._new_buffer(held, (count, heads, room, size))
             if rows is None:
                 buffer[:, :, : self.length] = held[:, :, : self.length]
             else:
@@ -379,6 +431,27 @@ class LlamaDecoder:
             wanted = max(wanted, min(self._last, max(2 * self.length, _LEAST_FIXED)))
         return -(-wanted // _BLOCK) * _BLOCK
 
+    def _buffer_of(
+        self, layer: Layer, states: Any, owners: torch.Tensor
+    ) -> torch.Tensor:
+        """Return each row's keys, then values, of its prompt: [rows, 2 · kv heads,
+        room, d].
+        """
+        keys, values = layer.permute_keys(states.keys), states.values
+        _, heads, length, size = keys.shape
+        shape = (len(owners), 2 * heads, self._room_for_more(), size)
+        buffer = self._new_buffer(keys, shape)
+        torch.index_select(keys, 0, owners, out=buffer[:, :heads, :length])
+        torch.index_select(values, 0, owners, out=buffer[:, heads:, :length])
+        states.keys = states.values = None  # the prompts' own are not needed any more
+        return self._tidied(buffer)
+
+    def _new_buffer(self, like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        rows, heads, room, size = shape
+        if self.is_by_token:
+            return like.new_empty(rows, room, heads, size).transpose(1, 2)
+        return like.new_empty(rows, heads, room, size)
+
     def _tidied(self, held: torch.Tensor) -> torch.Tensor:
         if self._is_fixed:
             held[:, :, self.length :] = 0.0
@@ -390,23 +463,35 @@ class LlamaDecoder:
         return bias_of(self.padding, self._last, dtype=self.held[0].dtype)
 
 
+def attend_densely(
+    queries: torch.Tensor,
+    held: torch.Tensor,
+    layer: Layer,
+    *,
+    span: int,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """Return what one token's queries of each row bring, [rows, kv heads, sharing, d].
+
+    Args:
+        queries: of that shape as well.
+        held: keys, then values, [rows, 2 · kv heads, room, d].
+        layer: whose they are.
+        span: so many places are looked at.
+        bias: added to the logits, [rows, 1, 1, span].
+    """
+    seen = held[:, :, :span]
+    return functional.scaled_dot_product_attention(
+        queries,
+        seen[:, : layer.num_kv],
+        seen[:, layer.num_kv :],
+        attn_mask=bias,
+        scale=layer.scale,
+    )
+
+
 def bias_of(padding: torch.Tensor, room: int, *, dtype: torch.dtype) -> torch.Tensor:
     """-inf where a row's prompt is padded, and 0 from there on; [rows, 1, 1, room]."""
     hides = functional.pad(padding, (0, room - padding.shape[1]), value=1) == 0
     bias = torch.zeros(hides.shape, dtype=dtype, device=padding.device)
     return bias.masked_fill_(hides, -torch.inf)[:, None, None]
-
-
-def _buffer_of(
-    layer: Layer, states: Any, owners: torch.Tensor, *, room: int
-) -> torch.Tensor:
-    """Return each row's keys, then values, of its prompt: [rows, 2 · kv heads, room,
-    d].
-    """
-    keys, values = layer.permute_keys(states.keys), states.values
-    _, heads, length, size = keys.shape
-    buffer = keys.new_empty(len(owners), 2 * heads, room, size)
-    torch.index_select(keys, 0, owners, out=buffer[:, :heads, :length])
-    torch.index_select(values, 0, owners, out=buffer[:, heads:, :length])
-    states.keys = states.values = None  # the prompts' own are not needed any more
-    return buffer

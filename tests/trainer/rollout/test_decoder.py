@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from trainer.config import ModelConfig
+from trainer.model import attention
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import decoder, llama
 from trainer.rollout import decoder as graphs
@@ -29,7 +30,7 @@ from trainer.rollout.decoder import (
     decoding_methods,
     make_decoder,
 )
-from trainer.rollout.llama import LlamaDecoder
+from trainer.rollout.llama import LlamaDecoder, WideLayer, copied_bytes
 
 SIZES: dict[str, Any] = {
     "vocab_size": 36,
@@ -112,6 +113,50 @@ def fixed_decoder(
     return make_decoder(
         policy, cache, padding, owners, max_new_tokens=num_steps, way="graph"
     )
+
+
+def flash_decoder(
+    policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+) -> Decoder:
+    """What is recorded where torch has the kernel."""
+    return make_decoder(
+        policy, cache, padding, owners, max_new_tokens=num_steps, way="flash"
+    )
+
+
+@pytest.fixture
+def flash_kernel(monkeypatch) -> list[int]:
+    """torch's kernel as its documentation has it, sequence by sequence on a CPU; how
+    many keys each sequence looked at, call by call.
+    """
+    looked_at: list[int] = []
+
+    def attend(queries, keys, values, query_ends, key_ends, *most, **options):
+        most_queries, most_keys = most
+        assert set(options) == {"scale", "window_size", "seqused_k"}
+        assert query_ends.dtype == key_ends.dtype == options["seqused_k"].dtype
+        assert query_ends.dtype == torch.int32
+        assert options["window_size"] == (-1, 0)
+        found = torch.empty_like(queries)
+        sharing = queries.shape[1] // keys.shape[1]
+        for row, used in enumerate(options["seqused_k"].tolist()):
+            assert query_ends[row + 1] - query_ends[row] == most_queries == 1
+            first = int(key_ends[row])
+            assert used <= most_keys
+            assert first + used <= len(keys)
+            looked_at.append(used)
+            seen = slice(first, first + used)
+            own_keys = keys[seen].repeat_interleave(sharing, dim=1)
+            own_values = values[seen].repeat_interleave(sharing, dim=1)
+            logits = torch.einsum("hd,khd->hk", queries[row], own_keys)
+            weights = (logits * options["scale"]).float().softmax(dim=1)
+            found[row] = torch.einsum("hk,khd->hd", weights, own_values.float()).to(
+                queries
+            )
+        return found
+
+    monkeypatch.setattr(attention, "_kernel", lambda: attend)
+    return looked_at
 
 
 @pytest.fixture
@@ -217,6 +262,55 @@ def test_a_step_whose_tensors_stay_in_place_is_the_same_step(
     torch.testing.assert_close(fixed, lean, rtol=allowed, atol=allowed)
 
 
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_step_that_attends_to_written_places_alone_is_the_same_step(
+    padded, dtype, flash_kernel, tmp_path, model_folder
+):
+    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype=dtype)
+
+    flash = hidden_states(policy, flash_decoder, padded=padded)
+    lean = hidden_states(policy, lean_decoder, padded=padded)
+
+    allowed = 1e-4 if dtype == "float32" else 0.2
+    torch.testing.assert_close(flash, lean, rtol=allowed, atol=allowed)
+    # prompts of 7 tokens, of which padding takes 5 and, of those that stay, 3
+    assert max(flash_kernel) == (71 if padded else 74)
+    assert min(flash_kernel) == (3 if padded else 8)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_a_step_by_maps_side_by_side_is_the_same_step(
+    kind, tmp_path, model_folder, monkeypatch
+):
+    monkeypatch.setattr(llama, "_MAX_PACKED_BYTES", 0)
+    policy = policy_of(tmp_path, KINDS[kind], model_folder)
+    made = []
+    monkeypatch.setattr(
+        llama, "WideLayer", lambda layer: made.append(layer) or WideLayer(layer)
+    )
+
+    wide = hidden_states(policy, fixed_decoder, padded=True, num_steps=4)
+    lean = hidden_states(policy, lean_decoder, padded=True, num_steps=4)
+
+    assert len(made) == 3
+    assert 0 < copied_bytes(policy) < policy.num_parameters * 4
+    torch.testing.assert_close(wide, lean, rtol=1e-4, atol=1e-4)
+
+
+def test_maps_with_adapters_and_large_models_are_not_copied(
+    tmp_path, model_folder, monkeypatch
+):
+    adapted = policy_of(tmp_path, KINDS["qwen2"], model_folder, lora_rank=2)
+    large = policy_of(tmp_path, KINDS["qwen2"], model_folder)
+    monkeypatch.setattr(llama, "_MAX_WIDE_BYTES", 10_000)
+
+    assert copied_bytes(adapted) == 0
+    assert copied_bytes(large) == 0
+
+
 @pytest.mark.parametrize(("num_steps", "least", "count"), [(130, 512, 2), (130, 30, 4)])
 def test_a_step_is_recorded_again_when_its_tensors_move(
     num_steps, least, count, recorded, tmp_path, model_folder, monkeypatch
@@ -306,6 +400,8 @@ def test_a_gpu_replays_graphs_unless_weights_are_in_four_bits(
     monkeypatch.setattr(decoder, "is_gpu", lambda _device: True)
 
     assert decoding_methods(lean, "auto") == ["graph", "lean", "plain"]
+    lean.is_varlen = True  # as its trial has found
+    assert decoding_methods(lean, "auto") == ["flash", "graph", "lean", "plain"]
     assert decoding_methods(four_bits, "auto") == ["lean", "plain"]
     assert decoding_methods(window, "auto") == ["plain"]
     assert decoding_methods(lean, "plain") == ["plain"]
