@@ -19,7 +19,7 @@ from trainer.output.log import EventLog
 from trainer.parallel import launch
 from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
-from trainer.rollout import builtin as transformers_engine
+from trainer.rollout import decoder
 from trainer.rollout.sources import EngineSource
 from trainer.run import setup as preparation
 from trainer.run import state
@@ -137,13 +137,13 @@ class _Gpu:
 
 def memory_runs_out_sampling(rank: int) -> None:
     """Four rows fit, of the eight that each process has in a step."""
-    draw = transformers_engine.draw_tokens
+    draw = decoder.draw_tokens
 
     def drawn(logits: torch.Tensor, *rest: Any, **options: Any) -> Any:
         return (_refuse if len(logits) > 4 else draw)(logits, *rest, **options)
 
     if rank == 1:
-        transformers_engine.draw_tokens = drawn
+        decoder.draw_tokens = drawn
 
 
 def it_has_other_rows(rank: int) -> None:

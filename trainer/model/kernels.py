@@ -6,8 +6,9 @@ function keeps only its inputs and reads them once or twice.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
-from types import MethodType
+from types import MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.models.llama import modeling_llama
 
 from trainer.model.packing import Layout
 
@@ -136,7 +138,12 @@ _SILU = ("SiLU", "SiLUActivation")  # torch's and transformers'
 
 
 def use_fused_kernels(model: torch.nn.Module) -> None:
-    """Let the norms and gated MLPs of a model take fewer kernels and keep less."""
+    """Let norms, rotations and gated MLPs of a model take fewer kernels and keep less.
+
+    Rotations are functions of the model's own file, so all models of its kind get it.
+    """
+    for source in _sources_of_rotations(model):
+        vars(source)[_ROTATION] = rotate_both
     for module in model.modules():
         name = type(module).__name__
         if name.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
@@ -149,9 +156,50 @@ def use_fused_kernels(model: torch.nn.Module) -> None:
 
 def use_plain_kernels(model: torch.nn.Module) -> None:
     """Undo `use_fused_kernels`."""
+    for source in _sources_of_rotations(model):
+        vars(source)[_ROTATION] = _LLAMAS[_ROTATION]
     for module in model.modules():
         if getattr(vars(module).get("forward"), "__func__", None) in (_norm, _mlp):
             del module.forward
+
+
+def rotate_both(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    unsqueeze_dim: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Do what Llama's `apply_rotary_pos_emb` does: `rotate` with cos and sin [B, T, d],
+    to which a dimension for the heads is added.
+    """
+    cos, sin = cos.unsqueeze(unsqueeze_dim), signed(sin).unsqueeze(unsqueeze_dim)
+    return rotate(queries, cos, sin), rotate(keys, cos, sin)
+
+
+_ROTATION = "apply_rotary_pos_emb"  # as transformers' files name it
+_LLAMAS = {name: getattr(modeling_llama, name) for name in (_ROTATION, "rotate_half")}
+
+
+def _sources_of_rotations(model: torch.nn.Module) -> list[ModuleType]:
+    """Return the files of a model's layers that rotate as Llama's does.
+
+    Models copy its functions, and some change them, so instructions are compared.
+    """
+    names = {type(module).__module__ for module in model.modules()}
+    sources = [sys.modules[name] for name in sorted(names)]
+    expected = [_instructions(function) for function in _LLAMAS.values()]
+    return [
+        source
+        for source in sources
+        if getattr(source, _ROTATION, None) is rotate_both
+        or [_instructions(getattr(source, name, None)) for name in _LLAMAS] == expected
+    ]
+
+
+def _instructions(function: Any) -> tuple[bytes, tuple[str, ...]] | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else (code.co_code, code.co_names)
 
 
 def _norm(self: Any, inputs: torch.Tensor) -> torch.Tensor:

@@ -124,8 +124,9 @@ class WideLayer(PlainLayer):
         self._gate_up_maps = _side_by_side(_gate_up_of(layer))
 
     def _qkv(self, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        projected = functional.linear(inputs, *self._qkv_maps)
-        return projected.split(self._sizes, dim=1)
+        projected: torch.Tensor = functional.linear(inputs, *self._qkv_maps)
+        parts: Sequence[torch.Tensor] = projected.split(self._sizes, dim=1)
+        return parts
 
     def _gate_up(self, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
         both: torch.Tensor = functional.linear(inputs, *self._gate_up_maps)

@@ -15,13 +15,21 @@ from transformers import (
     PreTrainedConfig,
     Qwen3MoeConfig,
 )
+from transformers.models.glm4 import modeling_glm4
+from transformers.models.llama import modeling_llama
+from transformers.models.phi3 import modeling_phi3
+from transformers.models.qwen3 import modeling_qwen3
 
 from tests.trainer.model.test_flat import BATCHES, gradients, transformers_hidden
 from tests.trainer.rollout.test_decoder import KINDS, SIZES, policy_of
 from tests.trainer.samples import cut
 from trainer.model import attention, kernels
 from trainer.model.attention import Copies, make_attention
-from trainer.model.kernels import use_fused_kernels, use_plain_kernels
+from trainer.model.kernels import (
+    rotate_both,
+    use_fused_kernels,
+    use_plain_kernels,
+)
 from trainer.model.policy import Policy
 
 CPU = torch.device("cpu")
@@ -203,12 +211,50 @@ def test_fused_kernels_compute_the_same(tmp_path, model_folder):
     norms = [name for name in plain if name.endswith(("norm", "mlp"))]
 
     assert fused == norms
+    assert modeling_qwen3.apply_rotary_pos_emb is rotate_both
     check(packed(policy, "blocks"), "shared prompts")
     copy = policy.copied().model.get_submodule("model.norm")
     assert copy.forward.__self__ is copy
 
     use_plain_kernels(policy.model)
     assert not any("forward" in vars(each) for each in plain.values())
+    assert modeling_qwen3.apply_rotary_pos_emb is not rotate_both
+
+
+@pytest.mark.parametrize(
+    ("source", "is_llamas"),
+    [(modeling_qwen3, True), (modeling_phi3, False), (modeling_glm4, False)],
+)
+def test_rotations_of_another_kind_are_left(source, is_llamas):
+    class Attention(torch.nn.Module):
+        __module__ = source.__name__
+
+    before = source.apply_rotary_pos_emb
+    use_fused_kernels(Attention())
+    after = source.apply_rotary_pos_emb
+    use_plain_kernels(Attention())
+
+    assert (after is rotate_both) == is_llamas
+    assert is_llamas or after is before
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_both_are_rotated_as_llama_rotates_them(axis):
+    torch.manual_seed(0)
+    shape = (2, 3, 5, 8) if axis == 1 else (2, 5, 3, 8)
+    cos, sin = torch.randn(2, 2, 5, 8, dtype=torch.float64)
+    ways = []
+    for rotate in (rotate_both, modeling_llama.apply_rotary_pos_emb):
+        torch.manual_seed(1)
+        inputs = [
+            torch.randn(shape, dtype=torch.float64, requires_grad=True) for _ in "qk"
+        ]
+        turned = rotate(*inputs, cos, sin, unsqueeze_dim=axis)
+        weights = torch.arange(turned[0].numel(), dtype=torch.float64).view(shape)
+        sum((each * weights).sum() for each in turned).backward()
+        ways.append([*turned, *(each.grad for each in inputs)])
+
+    torch.testing.assert_close(ways[0], ways[1])
 
 
 def test_a_model_that_bounds_its_attention_is_padded(tmp_path, model_folder):

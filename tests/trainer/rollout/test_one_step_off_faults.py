@@ -38,7 +38,7 @@ def test_sampling_that_runs_out_of_memory_is_reported_and_continues(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
         return draw_tokens(logits, *rest, **options)
 
-    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.decoder.draw_tokens", drawn)
     _, events = run(tmp_path / "disturbed", tree)
 
     (warned,) = [e for e in only(events, "warned") if e["code"] == "out_of_memory"]

@@ -22,6 +22,7 @@ from trainer.data import Prompt, PromptRenderer, Row
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import builtin as transformers_engine
+from trainer.rollout import decoder
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import draw_tokens
 from trainer.rollout.engine import Request, SamplingParams, Slowed, logprob_gap
@@ -163,7 +164,7 @@ def test_log_probs_that_are_off_by_every_way_are_reported(
         chosen, logprobs = draw_tokens(*args, **options)
         return chosen, logprobs + off
 
-    monkeypatch.setattr(transformers_engine, "draw_tokens", drawn)
+    monkeypatch.setattr(decoder, "draw_tokens", drawn)
     engine = TransformersEngine(policy, max_batch_rows=64)
     reported: list[Slowed] = []
     engine.on_slowed = reported.append
@@ -347,7 +348,7 @@ def with_little_memory(monkeypatch: pytest.MonkeyPatch, *, room: int) -> list[in
             raise torch.OutOfMemoryError(NO_MEMORY)
         return draw(logits, uniform, **options)
 
-    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.decoder.draw_tokens", drawn)
     return tried
 
 
@@ -387,7 +388,7 @@ def test_completions_found_before_memory_ran_out_are_kept(policy, monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return draw(*args, **options)
 
-    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", once)
+    monkeypatch.setattr("trainer.rollout.decoder.draw_tokens", once)
 
     found = sample(policy, requests, max_batch_rows=6)
 
@@ -432,7 +433,7 @@ def test_a_group_is_reported_while_longer_ones_are_sampled(policy, monkeypatch):
         ids = [policy.eos_ids[0] if stops[row] == index else 5 for row in rows]
         return torch.tensor(ids), torch.zeros(len(ids))
 
-    monkeypatch.setattr("trainer.rollout.builtin.draw_tokens", drawn)
+    monkeypatch.setattr("trainer.rollout.decoder.draw_tokens", drawn)
     reported: list[tuple[str, int]] = []
     engine = TransformersEngine(policy, max_batch_rows=512)
     engine.check.is_due = False  # these log-probs are made up
