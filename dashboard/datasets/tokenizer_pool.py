@@ -7,6 +7,7 @@ and model, answers one request at a time, and ends by itself after a minute with
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.project.environment import hub_variables
+from trainer.config import CODE_OPTIONS
 from trainer.rewards.child import Child, NoReply
 
 LOAD_SECONDS = 120.0  # includes the download from the Hub
@@ -132,15 +134,28 @@ class TokenizerProcess:
 
 
 def refuse_environment(environment: Mapping[str, Any]) -> str:
-    """Return why an environment's code may not run here; "" if it may."""
-    taskset = str(environment.get("taskset", ""))
-    is_own = environment.get("kind") != "verifiers"
-    if is_own or not settings.TASKSETS.isdisjoint({"*", taskset}):
+    """Return why an environment's code may not run here; "" if it may.
+
+    An operator who allows a taskset by its name allows the code of that one alone.
+    """
+    if environment.get("kind") != "verifiers" or "*" in settings.TASKSETS:
         return ""
-    return (
-        f"The taskset {taskset[:200]!r} is not allowed: its code runs without a "
-        "sandbox. Have an operator add it to COHORT_TASKSETS."
-    )
+    taskset = str(environment.get("taskset", ""))
+    if taskset not in settings.TASKSETS:
+        return (
+            f"The taskset {taskset[:200]!r} is not allowed: its code runs without a "
+            "sandbox. Have an operator add it to COHORT_TASKSETS."
+        )
+    names: set[str] = set()
+    options = json.dumps(environment.get("options"))
+    json.loads(options, object_hook=names.update)
+    if refused := sorted(names & CODE_OPTIONS):
+        return (
+            f"The taskset options {', '.join(refused)} are not allowed: they can name "
+            "code outside of the taskset. Remove them, or have an operator set "
+            "COHORT_TASKSETS to *."
+        )
+    return ""
 
 
 class TokenizerPool:

@@ -5,7 +5,7 @@ The dashboard imports this module, so it imports no torch. Every field has a def
 facts of `About`; the launch form, TOML, help and API are generated from them.
 """
 
-from trainer.config.environment import EnvironmentConfig
+from trainer.config.environment import CODE_OPTIONS, EnvironmentConfig
 from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
 from trainer.config.part import About, Part, leaves, parts_of, read_about
 from trainer.config.reading import (
@@ -44,6 +44,7 @@ from trainer.config.training import (
 
 __all__ = [
     "CHANGEABLE",
+    "CODE_OPTIONS",
     "HUB_ID",
     "MAY_CHANGE",
     "About",

@@ -13,6 +13,11 @@ from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS
 
 NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["none"]}}
 _MAX_DEPTH = 20  # of options
+# Options of a taskset, at any depth, by which verifiers imports code of another file,
+# reads a file, or runs a task in a box of that image. All else is data.
+CODE_OPTIONS = frozenset(
+    {"fn", "harness", "id", "import_path", "judges", "runtime", "system_prompt"}
+)
 # By the kinds that read a setting: the others, for which it has no effect.
 _KINDS = ("none", "tools", "python", "countdown_calculator", "guess", "verifiers")
 

@@ -197,7 +197,7 @@ def config_of(taskset: str, options: dict[str, Any]) -> Any:
     Args:
         options: settings of the taskset; "runtime": the library's, for tasks in a box.
     """
-    own = {"id": taskset, **options}
+    own = {**options, "id": taskset}
     seat = {
         "runtime": own.pop("runtime", {"type": "subprocess"}),
         "harness": {"id": HARNESS},

@@ -33,6 +33,40 @@ def test_an_allowed_taskset_runs(team, settings, allowed):
     assert refuse_environment(ENVIRONMENT) == ""
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"id": "other"},
+        {"system_prompt": "/etc/passwd"},
+        {"runtime": {"type": "docker", "image": "other"}},
+        {"task": {"rewards": {"own": {"fn": "/tmp/other.py:reward"}}}},
+        {"task": {"judges": [{"id": "other"}]}},
+        {"graders": [[{"judge": {"id": "other"}}]]},
+    ],
+)
+def test_options_of_a_named_taskset_name_no_other_code(team, settings, options):
+    environment = ENVIRONMENT | {"options": options}
+    settings.TASKSETS = frozenset({"reverse-text"})
+
+    with pytest.raises(UserError) as refused:
+        lock_published(team, {"environment": environment})
+    answer = tokenizers.ask(
+        team_id=team.pk, model="", question={"environment": environment}
+    )
+
+    assert refused.value.code == "runs.bad_taskset"
+    assert "COHORT_TASKSETS" in answer["problem"]
+    settings.TASKSETS = frozenset({"*"})
+    assert refuse_environment(environment) == ""
+
+
+def test_options_of_a_named_taskset_are_data(settings):
+    settings.TASKSETS = frozenset({"reverse-text"})
+    options = {"prompt": "id", "words": ["fn"], "task": {"rewards": {"own": {}}}}
+
+    assert refuse_environment(ENVIRONMENT | {"options": options}) == ""
+
+
 def test_environments_in_the_sandbox_need_no_permission(team, settings):
     settings.TASKSETS = frozenset()
 

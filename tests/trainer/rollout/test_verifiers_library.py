@@ -123,7 +123,8 @@ def test_agents_play_on_this_machine_by_our_own_harness(python):
     code = (
         "import sys, trainer.rollout.verifiers_process as process\n"
         "sys.modules[process.HARNESS] = process\n"
-        "config = process.config_of('cohort_words', {'words': ['x'], **RUNTIME})\n"
+        "options = {'words': ['x'], 'id': 'other', **RUNTIME}\n"
+        "config = process.config_of('cohort_words', options)\n"
         "print(config.model_dump_json())\n"
     )
     for runtime, kind in (
@@ -139,6 +140,7 @@ def test_agents_play_on_this_machine_by_our_own_harness(python):
         )
         config = json.loads(done.stdout)
         assert config["taskset"]["words"] == ["x"]
+        assert config["taskset"]["id"] == "cohort_words"
         for agent in ("speaker", "other"):
             assert config[agent]["runtime"]["type"] == kind
             assert config[agent]["harness"]["id"] == "cohort_chat"
