@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from trainer.config.part import NoEffect, Part, about
-from trainer.rewards.environment_source import MAX_CHARS
 from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS
 
 NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["none"]}}
+_MAX_CHARS = 20_000  # of a source, and of options
 _MAX_DEPTH = 20  # of options
 # Options of a taskset, at any depth, by which verifiers imports code of another file,
 # reads a file, or runs a task in a box of that image. All else is data.
@@ -64,7 +64,7 @@ class EnvironmentConfig(Part):
     )
     source: str = Field(
         "",
-        max_length=MAX_CHARS,
+        max_length=_MAX_CHARS,
         title="Python",
         description="Tools: functions with types and docstrings. An environment: "
         "reply(row, seed, said), or a class with reset and step. It runs in a sandbox.",
@@ -154,9 +154,9 @@ class EnvironmentConfig(Part):
                 if isinstance(value, dict | list)
                 for part in (value.values() if isinstance(value, dict) else value)
             ]
-        if level or len(json.dumps(options)) > MAX_CHARS:
+        if level or len(json.dumps(options)) > _MAX_CHARS:
             raise ValueError(
-                f"They have at most {_MAX_DEPTH} levels and {MAX_CHARS:,} characters"
+                f"They have at most {_MAX_DEPTH} levels and {_MAX_CHARS:,} characters"
             )
         return options
 

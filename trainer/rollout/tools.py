@@ -8,31 +8,34 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Union
+from functools import lru_cache, update_wrapper
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 from transformers.utils.chat_template_utils import get_json_schema
 
 from trainer.data import Row
 from trainer.events import MAX_NUMBER
-from trainer.rewards.environment_source import (
-    BUILT_IN_TOOLS,
-    Signature,
-    ask,
-    contents_of,
-    packages_of,
-)
 from trainer.rewards.judge import seconds_left
 from trainer.rewards.numbers import ArithmeticRefused, compute
 from trainer.rewards.rule import Message, answers_of, quote, replace_surrogates, shown
 from trainer.rewards.rules.equations import as_arithmetic
-from trainer.rewards.rules.python_function import valid_metrics
+from trainer.rewards.rules.python_function import imported_packages, valid_metrics
 from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.levels import packages_here
 from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS, Limits
-from trainer.rewards.sandbox.slot import CallFailed, how_it_ended
+from trainer.rewards.sandbox.slot import Answer, CallFailed, how_it_ended, result_of
 from trainer.rollout.environments import MAX_CALLS, EnvironmentFailed, Reply, Said
 from trainer.seeding import derive
 from trainer.tokenizers import first_line
@@ -43,8 +46,7 @@ _MAX_NAME_CHARS = 80  # of a tool that a policy made up
 # 2,000 of them can be fractions that take a second to add.
 _MAX_EXPRESSION_CHARS = 500
 _NO_OUTPUT = "The program printed nothing."
-# Parameters without a type that the episode gives, not the policy.
-_FILLED_IN = frozenset({"row", "seed"})
+_CONTENTS_SECONDS = 10.0
 
 
 def calculate(expression: str) -> str:
@@ -90,59 +92,41 @@ class ToolEnvironment:
             EnvironmentFailed: the machine has no sandbox for them.
         """
         self.is_quick = not source and set(tools) <= {"calculator"}
-        self._source = source
-        self._seconds = min(call_seconds, MAX_CALL_SECONDS)
-        self._packages: tuple[str, ...] = ()
-        self._functions: dict[str, Signature] = {}
-        if not self.is_quick:
-            with _in_sandbox():
-                self._packages = packages_of(source, packages)
-                if source:
-                    self._functions = contents_of(source, self._packages).functions
-        self.tools = definitions(tools, BUILT_IN_TOOLS | self._functions)
+        self._source, self._seconds = source, call_seconds
+        self._packages = () if self.is_quick else packages_of(source, packages)
+        contents = contents_of(source, self._packages) if source else Contents()
+        self._functions = contents.functions
         self._names = tuple(tools)
+        self.tools = definitions(tools, BUILT_IN_TOOLS | self._functions)
 
     def open(self, row: Row, seed: int) -> Sequence[Message]:
         return ()
 
     def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
-        filled_in = {"row": _fields(row), "seed": seed}
         calls = [
-            self._answered(call, filled_in, derive(seed, "call", len(said), number))
-            for number, call in enumerate(said[-1].calls)
+            self._answered(call, row, seed, draw=derive(seed, "call", len(said), n))
+            for n, call in enumerate(said[-1].calls)
         ]
         return _reply_of(calls)
 
-    def _answered(
-        self, call: ToolCall, filled_in: Mapping[str, Any], seed: int
-    ) -> ToolCall:
+    def _answered(self, call: ToolCall, row: Row, seed: int, *, draw: int) -> ToolCall:
+        """Args: draw: the seed of the random numbers of this call alone."""
         begin = time.monotonic()
         result, error = "", _fault(call, self._names)
         if not error:
+            question = {"row": _fields(row), "seed": seed, "draw": draw}
             try:
-                with _in_sandbox():
-                    result = self._run(call.name, call.arguments, filled_in, seed)
+                result = self._run(call.name, call.arguments, question)
             except CallFailed as failure:
                 error = f"{call.name} {failure}"
         seconds = time.monotonic() - begin
         return replace(call, result=result, error=error, seconds=seconds)
 
-    def _run(
-        self, name: str, arguments: Any, filled_in: Mapping[str, Any], seed: int
-    ) -> str:
-        """Args: seed: of the random numbers of this call alone."""
+    def _run(self, name: str, arguments: Any, question: dict[str, Any]) -> str:
         if name in self._functions:
-            for parameter in _filled_in(self._functions[name]):
-                arguments = arguments | {parameter: filled_in[parameter]}
-            question = {
-                "source": self._source,
-                "function": name,
-                "arguments": arguments,
-                "seed": seed,
-                "max_chars": MAX_RESULT_CHARS,
-            }
+            call = {"source": self._source, "name": name, "arguments": arguments}
             return ask(
-                "tool", question, _Result, self._packages, seconds=self._seconds
+                "tool", question | call, _Result, self._packages, seconds=self._seconds
             ).shown
         (parameter,) = BUILT_IN_TOOLS[name].parameters
         text = arguments.get(parameter)
@@ -151,9 +135,8 @@ class ToolEnvironment:
         return calculate(text) if name == "calculator" else self._run_program(text)
 
     def _run_program(self, code: str) -> str:
-        limits = Limits(wall_seconds=self._seconds)
         question = {"source": code, "stdin": ""}
-        answer = pool.ask("program", [question], limits, packages=self._packages)
+        answer, limits = _call("program", question, self._packages, self._seconds)
         text = shown(answer.stdout, len(answer.stdout))
         # Of what was not kept, a byte is counted as a character.
         num_chars = len(text) + answer.stdout_bytes - len(answer.stdout)
@@ -186,22 +169,22 @@ class PythonEnvironment:
             ValueError: the source is no environment, or a tool of it is none.
             EnvironmentFailed: the machine has no sandbox for it.
         """
-        self._source = source
-        self._seconds = call_seconds
-        with _in_sandbox():
-            self._packages = packages_of(source, packages)
-            contents = contents_of(source, self._packages)
+        self._source, self._seconds = source, call_seconds
+        self._packages = packages_of(source, packages)
+        contents = contents_of(source, self._packages)
         if len(contents.environments) != 1:
             raise ValueError(
                 "The source must define a function reply(row, seed, said), or one "
                 "class with reset and either step or tools; it has "
                 f"{', '.join(contents.environments) or 'neither'}."
             )
-        ((self._class, self._code),) = contents.environments.items()
-        self.tools = definitions(self._code.tools, self._code.tools)
+        ((self._class, tools),) = contents.environments.items()
+        self._has_open = bool(self._class) or "open" in contents.functions
+        self._names = tuple(tools)
+        self.tools = definitions(tools, tools)
 
     def open(self, row: Row, seed: int) -> Sequence[Message]:
-        if not self._code.has_open:
+        if not self._has_open:
             return ()
         return self._ask(row, seed, []).value.all_messages
 
@@ -235,7 +218,7 @@ class PythonEnvironment:
             ValueError: their answers differ.
         """
         text = next(iter(answers_of(row.answer)), "1")
-        calls = tuple(ToolCall(name=name, arguments={}) for name in self._code.tools)
+        calls = tuple(ToolCall(name=name, arguments={}) for name in self._names)
         said = (Said(text=text, content=text, calls=calls),)
         answers = []
         for owner in ("first check", "second check"):
@@ -262,7 +245,7 @@ class PythonEnvironment:
                     {
                         "name": call.name,
                         "arguments": call.arguments,
-                        "error": _fault(call, self._code.tools),
+                        "error": _fault(call, self._names),
                     }
                     for call in turn.calls
                 ],
@@ -275,22 +258,20 @@ class PythonEnvironment:
             "row": _fields(row),
             "seed": seed,
             "said": turns,
-            "max_chars": MAX_RESULT_CHARS,
         }
         # A class plays all turns again.
         seconds = self._seconds * (max(len(said), 1) if self._class else 1)
         try:
-            with _in_sandbox():
-                return ask(
-                    "environment", question, _Played, self._packages, seconds=seconds
-                )
+            return ask(
+                "environment", question, _Played, self._packages, seconds=seconds
+            )
         except CallFailed as failure:
             raise EnvironmentFailed(
                 f"The environment {failure}.", is_timeout=failure.is_timeout
             ) from failure
 
 
-# What is read of a sandbox's replies
+# What is read of a sandbox's replies, which are untrusted
 
 
 def _storable(text: str) -> str:
@@ -325,7 +306,7 @@ class _Message(BaseModel):
     name: _Text = ""
 
 
-class Answer(BaseModel):
+class _Answer(BaseModel):
     """The answer of a user's environment."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -339,30 +320,65 @@ class Answer(BaseModel):
 
     @property
     def all_messages(self) -> tuple[Message, ...]:
-        messages = [
-            message.model_dump(exclude_defaults=True) for message in self.messages
-        ]
-        if self.text:
-            messages.append({"role": "user", "content": self.text})
-        return tuple(messages)
+        said = [_Message(role="user", content=self.text)] if self.text else []
+        messages = [*self.messages, *said]
+        return tuple(message.model_dump(exclude_defaults=True) for message in messages)
+
+
+def _in_full(value: Any) -> Any:
+    """Return a text or a list of messages as an answer, and None as an empty one."""
+    if isinstance(value, str):
+        return {"text": value}
+    if isinstance(value, list):
+        return {"messages": value}
+    return {} if value is None else value
 
 
 class _Played(BaseModel):
-    value: Answer
+    value: Annotated[_Answer, BeforeValidator(_in_full)]
     calls: list[_Result] = []
 
-    @field_validator("value", mode="before")
-    @classmethod
-    def _in_full(cls, value: Any) -> Any:
-        """Read a text or a list of messages as an answer, and None as an empty one."""
-        if isinstance(value, str):
-            return {"text": value}
-        if isinstance(value, list):
-            return {"messages": value}
-        return {} if value is None else value
+
+class Signature(BaseModel):
+    """The parameters of a function, or the error where no tool can have them."""
+
+    doc: str = ""
+    parameters: dict[str, bool] = {}  # whether it is required
+    hints: dict[str, Any] = {}  # a type's name, and a list of those in its brackets
+    error: str = ""
 
 
-# Calls
+class Contents(BaseModel):
+    """The public functions that a source defines, and of its environments the tools.
+
+    An environment is the function `reply`, without a name, or a class by its name.
+    """
+
+    functions: dict[str, Signature] = {}
+    environments: dict[str, dict[str, Signature]] = {}
+
+
+# Definitions and calls
+
+
+BUILT_IN_TOOLS = {
+    "calculator": Signature(
+        doc="""Computes an arithmetic expression exactly.
+
+        Args:
+            expression: Numbers, + - * / ** and parentheses.""",
+        parameters={"expression": True},
+        hints={"expression": ("str", [])},
+    ),
+    "python": Signature(
+        doc="""Runs a Python program and returns what it prints.
+
+        Args:
+            code: The program. It has no network, no files and no earlier variables.""",
+        parameters={"code": True},
+        hints={"code": ("str", [])},
+    ),
+}
 
 
 def definitions(
@@ -378,20 +394,18 @@ def definitions(
         if name not in signatures:
             there = ", ".join(signatures)
             raise ValueError(f'There is no tool "{name}". There are {there}.')
+        signature = signatures[name]
         try:
-            tools.append(_definition(name, signatures[name]))
+            tools.append(_definition(name, signature))
         except Exception as error:
             # Without the advice of transformers, which is for its own callers.
-            why = signatures[name].error or first_line(error).partition(", likely")[0]
+            why = signature.error or first_line(error).partition(", likely")[0]
             raise ValueError(f"{name} cannot be a tool: {why}") from error
     return tools
 
 
 def _definition(name: str, signature: Signature) -> dict[str, Any]:
     """Return what `get_json_schema` makes of a function that has this signature."""
-    if signature.error or signature.unnamed:
-        names = ", ".join(signature.unnamed)
-        raise ValueError(f"{names} cannot be given by name")
     hints = {key: _type_of(*hint) for key, hint in signature.hints.items()}
     parameters = [
         inspect.Parameter(
@@ -401,16 +415,14 @@ def _definition(name: str, signature: Signature) -> dict[str, Any]:
             annotation=hints.get(parameter, inspect.Parameter.empty),
         )
         for parameter, is_required in signature.parameters.items()
-        if parameter not in _filled_in(signature)
     ]
-
-    def stand_in() -> None: ...
-
-    stand_in.__name__ = name
-    stand_in.__doc__ = signature.doc
-    stand_in.__annotations__ = hints
-    vars(stand_in)["__signature__"] = inspect.Signature(parameters)
-    return get_json_schema(stand_in)
+    looks: Any = SimpleNamespace(
+        __name__=name,
+        __doc__=signature.doc,
+        __annotations__=hints,
+        __signature__=inspect.Signature(parameters),
+    )
+    return get_json_schema(update_wrapper(lambda: None, looks))
 
 
 _TYPES: dict[str, Any] = {
@@ -428,10 +440,6 @@ def _type_of(name: str, parts: list[Any]) -> Any:
     # Of a type that JSON has not, its name is in the error.
     type_: Any = _TYPES.get(name) or type(name, (), {"__module__": "builtins"})
     return type_[arguments] if arguments else type_
-
-
-def _filled_in(signature: Signature) -> Set[str]:
-    return _FILLED_IN & signature.parameters.keys() - signature.hints.keys()
 
 
 def _fault(call: ToolCall, names: Collection[str]) -> str:
@@ -464,6 +472,9 @@ def _fields(row: Row) -> dict[str, Any]:
     return {**row.columns, "prompt": row.prompt, "answer": row.answer}
 
 
+# The sandbox
+
+
 @contextmanager
 def _in_sandbox() -> Iterator[None]:
     try:
@@ -474,3 +485,72 @@ def _in_sandbox() -> Iterator[None]:
             "Its time was up before a sandbox answered." if is_timeout else str(error)
         )
         raise EnvironmentFailed(text, is_timeout=is_timeout) from error
+
+
+@_in_sandbox()
+def packages_of(source: str, packages: Collection[str]) -> tuple[str, ...]:
+    """Return the packages of a source's sandbox: those named, and those it imports.
+
+    Raises:
+        ValueError: one that is named cannot be had.
+        EnvironmentFailed: no sandbox can be had.
+    """
+    offered = packages_here(pool.sandbox_level())
+    if missing := sorted({*packages} - offered.keys()):
+        raise ValueError(
+            f'The sandbox has no package "{missing[0]}". It has {", ".join(offered)}.'
+        )
+    return tuple(sorted({*packages, *imported_packages(source)}))
+
+
+@lru_cache(maxsize=64)
+def contents_of(source: str, packages: tuple[str, ...] = ()) -> Contents:
+    """Return what a source defines, as running it in a sandbox shows.
+
+    Raises:
+        ValueError: it does not run.
+        EnvironmentFailed: no sandbox can be had.
+    """
+    question = {"source": source}
+    try:
+        return ask("contents", question, Contents, packages, seconds=_CONTENTS_SECONDS)
+    except CallFailed as failure:
+        raise ValueError(f"The source {failure}.") from failure
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def ask(
+    kind: Literal["contents", "tool", "environment"],
+    question: dict[str, Any],
+    model: type[Model],
+    packages: tuple[str, ...],
+    *,
+    seconds: float,
+) -> Model:
+    """Return the reply to a call, in a sandbox with these packages.
+
+    Raises:
+        CallFailed: by the fault of the source.
+        EnvironmentFailed: by no fault of its own.
+    """
+    question = question | {"max_chars": MAX_RESULT_CHARS}
+    try:
+        return model.model_validate(
+            result_of(*_call(kind, question, packages, seconds))
+        )
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise CallFailed(
+            f"returned {quote(fault['input'])} as {where}: {fault['msg']}"
+        ) from error
+
+
+@_in_sandbox()
+def _call(
+    kind: str, question: dict[str, Any], packages: tuple[str, ...], seconds: float
+) -> tuple[Answer, Limits]:
+    limits = Limits(wall_seconds=min(seconds, MAX_CALL_SECONDS))
+    return pool.ask(kind, [question], limits, packages=packages), limits

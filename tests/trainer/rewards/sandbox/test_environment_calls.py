@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.trainer.rewards.sandbox.test_abuse import REFUSED
-from trainer.rewards.environment_source import Contents
 from trainer.rewards.sandbox.limits import REPLY_BYTES, Limits
+from trainer.rollout.tools import Contents
 
 PLAY = {"class": "", "row": {}, "seed": 0, "said": [{}], "max_chars": 100}
 
@@ -24,9 +24,9 @@ def call(caller, body: str, **arguments):
         caller,
         "tool",
         source,
-        function="tool",
+        name="tool",
         arguments=arguments,
-        seed=0,
+        draw=0,
         max_chars=100,
     )
 

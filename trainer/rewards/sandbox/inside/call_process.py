@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from trainer.rewards.sandbox.inside.calls import (
@@ -16,6 +17,7 @@ from trainer.rewards.sandbox.inside.calls import (
     perform_function,
     perform_program,
     perform_steps,
+    respond,
 )
 from trainer.rewards.sandbox.inside.confinement import (
     QUESTIONS,
@@ -25,22 +27,22 @@ from trainer.rewards.sandbox.inside.confinement import (
     fork,
 )
 from trainer.rewards.sandbox.inside.environments import (
-    perform_contents,
-    perform_environment,
-    perform_tool,
+    ask_environment,
+    call_tool,
+    describe_source,
 )
 from trainer.rewards.sandbox.inside.messages import HEAD, HungUp, frame, length_of, send
 from trainer.rewards.sandbox.inside.plans import perform_plan
 
 CALLS: dict[str, Callable[[], None]] = {
     "attempts": perform_attempts,
-    "contents": perform_contents,
-    "environment": perform_environment,
+    "contents": partial(respond, describe_source),
+    "environment": partial(respond, ask_environment),
     "function": perform_function,
     "plan": perform_plan,
     "program": perform_program,
     "steps": perform_steps,
-    "tool": perform_tool,
+    "tool": partial(respond, call_tool),
 }
 
 READY = b"ready"

@@ -1,5 +1,6 @@
 """The calls "contents", "tool" and "environment": tools and environments of a user.
 
+Each replies with what its function returns, or with {"error": one line}.
 Each call runs the user's source again. A class with state is made for each, and plays
 the earlier turns before it answers the last.
 """
@@ -11,7 +12,6 @@ import inspect
 import json
 import random
 import typing
-from collections.abc import Callable
 from types import UnionType
 from typing import Any
 
@@ -19,44 +19,42 @@ from trainer.rewards.sandbox.inside.calls import (
     FUNCTION_SOURCE,
     awaited,
     load,
-    respond,
     wanted,
 )
 from trainer.rewards.sandbox.inside.messages import describe, plain
 
 
-def perform_tool() -> None:
-    """Reply with {"text": its beginning, "num_chars": of all}, or {"error": one line}.
+def call_tool(question: dict[str, Any]) -> dict[str, Any]:
+    """Return {"text": the beginning of a result, "num_chars": of all}.
 
     A result that is no text is JSON.
     """
-    respond(_call_tool)
+    random.seed(question["draw"])
+    function = load(question["source"])[question["name"]]
+    return _call(function, question["arguments"], question)
 
 
-def _call_tool(question: dict[str, Any]) -> dict[str, Any]:
-    random.seed(question["seed"])
-    function = load(question["source"])[question["function"]]
-    return _result(function, question["arguments"], question["max_chars"])
-
-
-def _result(
-    function: Callable[..., Any], arguments: dict[str, Any], max_chars: int
+def _call(
+    function: Any, arguments: dict[str, Any], question: dict[str, Any]
 ) -> dict[str, Any]:
-    value = awaited(function(**arguments))
+    parameters = inspect.signature(function).parameters.values()
+    filled_in = {it.name: question[it.name] for it in parameters if _is_filled_in(it)}
+    value = awaited(function(**(arguments | filled_in)))
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, default=plain)
-    return {"text": value[:max_chars], "num_chars": len(value)}
+    return {"text": value[: question["max_chars"]], "num_chars": len(value)}
 
 
-def perform_environment() -> None:
-    """Reply with {"value": what the user's code answers}, or {"error": one line}.
+def _is_filled_in(parameter: inspect.Parameter) -> bool:
+    """Return whether the episode gives it, not the policy."""
+    return parameter.annotation is parameter.empty and parameter.name in _FILLED_IN
 
-    Of a class whose methods are tools, also {"calls": [as "tool" replies]}.
+
+def ask_environment(question: dict[str, Any]) -> dict[str, Any]:
+    """Return {"value": what the user's code answers}.
+
+    Of a class whose methods are tools, also {"calls": [as `call_tool`, or "error"]}.
     """
-    respond(_ask_environment)
-
-
-def _ask_environment(question: dict[str, Any]) -> dict[str, Any]:
     random.seed(question["seed"])
     names = load(question["source"])
     if question["class"]:
@@ -75,9 +73,9 @@ def _play(environment: Any, question: dict[str, Any]) -> dict[str, Any]:
     for turn in question["said"]:
         if hasattr(environment, "step"):
             outcome = {"value": _step(environment, turn["content"])}
-            continue
-        calls = [_attempt(environment, call, question) for call in turn["calls"]]
-        outcome = {"value": {}, "calls": calls}
+        else:
+            calls = [_attempt(environment, call, question) for call in turn["calls"]]
+            outcome = {"value": {}, "calls": calls}
     if "calls" in outcome and hasattr(environment, "get_reward"):
         outcome["value"]["episode_reward"] = awaited(environment.get_reward())
     return outcome
@@ -99,54 +97,43 @@ def _attempt(
         return {"error": call["error"]}
     try:
         method = getattr(environment, call["name"])
-        parameters = inspect.signature(method).parameters
-        filled_in = {
-            name: question[name]
-            for name in ("row", "seed")
-            if name in parameters
-            and parameters[name].annotation is inspect.Parameter.empty
-        }
-        return _result(method, call["arguments"] | filled_in, question["max_chars"])
+        return _call(method, call["arguments"], question)
     except BaseException as error:  # noqa: BLE001 - SystemExit too: the policy reads it
         return {"error": f"{call['name']} failed: {describe(error, FUNCTION_SOURCE)}"}
 
 
+_FILLED_IN = ("row", "seed")  # parameters without a type
 _OWN = ("reset", "get_reward")  # methods that are no tools, as TRL has it
 
 
-def perform_contents() -> None:
-    """Reply with the source's {"functions", "environments"}, each by its name.
+def describe_source(question: dict[str, Any]) -> dict[str, Any]:
+    """Return {"functions": their signatures, "environments": the tools of each}.
 
     The function `reply` is an environment without a name; others are classes.
     """
-    respond(lambda question: _contents(load(question["source"])))
-
-
-def _contents(names: dict[str, Any]) -> dict[str, Any]:
+    names = load(question["source"])
     own = {
         name: value
         for name, value in names.items()
         if not name.startswith("_")
         and getattr(value, "__module__", None) == names["__name__"]
     }
+    functions = {
+        name: _signature(value)
+        for name, value in own.items()
+        if callable(value) and not isinstance(value, type)
+    }
+    if "reply" in functions:
+        return {"functions": functions, "environments": {"": {}}}
     classes = {
         name: value
         for name, value in own.items()
         if isinstance(value, type) and hasattr(value, "reset")
     }
     bases = {base for cls in classes.values() for base in cls.__mro__[1:]}
-    functions = {
-        name: _signature(value)
-        for name, value in own.items()
-        if callable(value) and not isinstance(value, type)
+    environments = {
+        name: _tools(cls) for name, cls in classes.items() if cls not in bases
     }
-    environments: dict[str, Any] = {
-        name: {"has_open": True, "tools": _tools(cls)}
-        for name, cls in classes.items()
-        if cls not in bases
-    }
-    if "reply" in functions:
-        environments = {"": {"has_open": "open" in functions, "tools": {}}}
     return {"functions": functions, "environments": environments}
 
 
@@ -163,20 +150,23 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 def _signature(function: Any) -> dict[str, Any]:
-    """Return "doc", "hints", by "parameters" whether each is required, and those that
-    are "unnamed": no call can give them.
+    """Return "doc", "hints" and, by the "parameters" that a call gives, whether each is
+    required; or an "error".
     """
     try:
         parameters = inspect.signature(function).parameters.values()
         types = typing.get_type_hints(function)
         hints = {name: _hint(value) for name, value in types.items()}
         json.dumps(hints, default=plain)  # raises here, not for all functions
-        return {
-            "doc": inspect.getdoc(function) or "",
-            "parameters": {it.name: it.default is it.empty for it in parameters},
-            "hints": hints,
-            "unnamed": [it.name for it in parameters if it.kind not in _BY_NAME],
+        if unnamed := [it.name for it in parameters if it.kind not in _BY_NAME]:
+            return {"error": f"{', '.join(unnamed)} cannot be given by name"}
+        asked = {
+            it.name: it.default is it.empty
+            for it in parameters
+            if not _is_filled_in(it)
         }
+        doc = inspect.getdoc(function) or ""
+        return {"doc": doc, "parameters": asked, "hints": hints}
     except Exception as error:  # noqa: BLE001 - a type hint may name an unknown type
         return {"error": describe(error, FUNCTION_SOURCE)}
 
@@ -188,7 +178,6 @@ def _hint(hint: Any) -> tuple[str, list[Any]]:
         return "Literal", [member.value for member in hint]
     if origin is typing.Literal:
         return "Literal", list(arguments)
-    if origin in (typing.Union, UnionType):
-        return "Union", [_hint(part) for part in arguments]
-    name = getattr(origin or hint, "__name__", "?")
+    is_union = origin in (typing.Union, UnionType)
+    name = "Union" if is_union else getattr(origin or hint, "__name__", "?")
     return name, [_hint(part) for part in arguments]
