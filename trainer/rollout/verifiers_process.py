@@ -17,37 +17,34 @@ or without a turn where the policy takes no more. The last line of an episode is
 
     {"episode": 1, "end": "done", "reward": 1.0, "metrics": {}, "seconds": 0.1}
 
-To the library the policy is a server: of this process, on this machine alone. It gives
-texts and no tokens, so nothing that was sampled is encoded again.
+To the library the policy is a client of a model's server. It gives texts and no tokens,
+so nothing that was sampled is encoded again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import secrets
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import verifiers.v1 as vf
-from aiohttp import web
-from openai import AsyncOpenAI, BadRequestError
+from openai import AsyncOpenAI, BadRequestError, omit
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
+from verifiers.v1.interception import server
 from verifiers.v1.utils import loaders
 
 from trainer.rewards.child import questions, send, take_over_stdout
 
 __all__ = ["ChatHarness"]  # the one that the library finds here
 HARNESS = "cohort_chat"
-# The library gives no variable of such a name to the programs that it starts.
-_KEY = "COHORT_EPISODES_API_KEY"
 _REWRITTEN = (
     "The environment did not go on with the conversation so far: it rewrites it, has "
     "several agents, or the row was made from another task."
@@ -71,31 +68,25 @@ class ChatHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]  # not in
         data: Any,
     ) -> Any:
         system, prompt = self.resolve_prompt(data)
-        if isinstance(prompt, str):
-            prompt = [vf.UserMessage(content=prompt)]
         opening = [vf.SystemMessage(content=system)] if system else []
-        messages = [message_to_wire(message) for message in (*opening, *prompt)]
+        asked = [vf.UserMessage(content=prompt)] if isinstance(prompt, str) else prompt
+        messages = [message_to_wire(message) for message in (*opening, *asked)]
         servers = {name: {"url": url} for name, url in mcp_urls.items()}
         policy = AsyncOpenAI(
             base_url=endpoint, api_key=secret, max_retries=0, timeout=None
         )
         async with policy, AsyncExitStack() as stack:
             tools, *places = await connect_mcp({"mcpServers": servers}, stack)
-            asked = {"model": ctx.model, "messages": messages}
-            asked |= {"tools": tools} if tools else {}
+            ask = partial(policy.chat.completions.create, model=ctx.model)
             with suppress(BadRequestError):  # the policy, or the task, takes no more
                 while messages[-1]["role"] != "assistant":
-                    completion = await policy.chat.completions.create(**asked)
+                    completion = await ask(messages=messages, tools=tools or omit)
                     message = completion.choices[0].message
                     messages.append(message.model_dump(exclude_none=True))
                     for call in message.tool_calls or ():
-                        result = {
-                            "role": "tool",
-                            "tool_call_id": call.id,
-                            "name": call.function.name,
-                            "content": await _result(call.function, *places),
-                        }
-                        messages.append(result)
+                        content = await _result(call.function, *places)
+                        about = {"tool_call_id": call.id, "name": call.function.name}
+                        messages.append({"role": "tool", "content": content} | about)
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
@@ -115,7 +106,7 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
     parts = message.get("content") or ""
     if not isinstance(parts, str):
         if any(part["type"] != "text" for part in parts):
-            raise web.HTTPInternalServerError(text="A message is more than text.")
+            raise vf.ProviderError("A message is more than text.")
         parts = "".join(part["text"] for part in parts)
     names = ("name", "tool_call_id", "tool_calls")
     kept = {name: message[name] for name in names if message.get(name)}
@@ -125,7 +116,7 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
 class _Episode:
     """A task that is played; without a prompt, only to see what it asks first."""
 
-    def __init__(self, question: dict[str, Any], write: Callable[[Any], None]) -> None:
+    def __init__(self, question: dict[str, Any], write: Callable[[Any], Any]) -> None:
         self._number, self._write = question["episode"], write
         self._said, self._tools = question["messages"], question["tools"]
         self.turns: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -138,19 +129,19 @@ class _Episode:
         """Return the policy's next turn.
 
         Raises:
-            HTTPBadRequest: there is none, so the episode ends.
-            HTTPInternalServerError: the episode fails.
+            ProviderError: of status 400: there is none, so the episode ends. Of
+                another: the episode fails.
         """
         messages, tools = [*map(_plain, body["messages"])], body.get("tools") or []
         if self._said is None:
             self._write({"messages": messages, "tools": tools})
             self.clock.reschedule(0)
-            raise web.HTTPBadRequest
+            raise vf.ProviderError("no more turns", status_code=400)
         tail, is_asking = messages[len(self._said) :], self.clock.when() is None
         is_same = messages == [*self._said, *tail] and tools == self._tools
         if is_asking or not is_same or bool(tail) != bool(self._num_turns):
             self.error = _REWRITTEN
-            raise web.HTTPInternalServerError(text=self.error)
+            raise vf.ProviderError(self.error)
         if self.turns.empty():
             self.tell(messages=tail)
         self.clock.reschedule(None)  # while the policy writes
@@ -158,7 +149,7 @@ class _Episode:
         self._begin = self._time()
         self.clock.reschedule(self._begin + question["seconds"])
         if "turn" not in question:
-            raise web.HTTPBadRequest
+            raise vf.ProviderError("no more turns", status_code=400)
         self._num_turns += 1
         message = question["turn"]
         self._said = [*messages, _plain(message)]
@@ -211,32 +202,26 @@ def config_of(taskset: str, options: dict[str, Any]) -> Any:
     return loaders.resolve_env_config({"taskset": own, **dict.fromkeys(seats, seat)})
 
 
-class _Host:
-    """The environment of a taskset, and the episodes that are played in it."""
+class _Host(vf.Client):  # type: ignore[misc]  # not installed here
+    """The environment of a taskset, its episodes, and their policy."""
 
     def __init__(self, taskset: str, options: str, replies: int) -> None:
         self._config = config_of(taskset, json.loads(options))
         self._env = loaders.load_environment(self._config)
-        self._replies, self._writer = replies, ThreadPoolExecutor(1)
+        writer = ThreadPoolExecutor(1)
+        # Not to wait for those who are to read a line.
+        self._write: Callable[[Any], Any] = lambda line: writer.submit(
+            send, replies, line
+        )
         self._episodes: dict[Any, _Episode] = {}
         self._by_trace: WeakValueDictionary[str, _Episode] = WeakValueDictionary()
-        self._plays: set[asyncio.Task[None]] = set()
-        os.environ[_KEY] = secrets.token_urlsafe()
-
-    def _write(self, line: dict[str, Any]) -> None:
-        """Send a line, without waiting for those who are to read it."""
-        self._writer.submit(send, self._replies, line)
+        # The library makes clients itself, of none but its own classes.
+        server.resolve_client = lambda _: self
+        client = vf.EvalClientConfig(base_url="http://policy/v1", api_key_var="")
+        self._context = vf.ModelContext(model=HARNESS, client=client)
 
     async def serve(self) -> None:
         """Answer lines until no one is left to write them."""
-        application = web.Application(client_max_size=2**30)
-        application.router.add_post("/v1/chat/completions", self._complete)
-        runner = web.AppRunner(application)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        address = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        client = vf.EvalClientConfig(base_url=address, api_key_var=_KEY)
-        self._context = vf.ModelContext(model=HARNESS, client=client)
         lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -245,25 +230,23 @@ class _Host:
                 loop.call_soon_threadsafe(lines.put_nowait, question)
 
         threading.Thread(target=listen, daemon=True).start()
-        async with self._env.serving():
+        async with self._env.serving(), asyncio.TaskGroup() as plays:
             while True:
-                await self._answer(await lines.get())
+                await self._answer(await lines.get(), plays)
 
-    async def _answer(self, question: dict[str, Any]) -> None:
+    async def _answer(self, question: dict[str, Any], plays: asyncio.TaskGroup) -> None:
         number = question.get("episode")
         if "limit" in question:
             await self._list(**question)
         elif "task" in question:
-            self._episodes[number] = _Episode(question, self._write)
-            play = self._play(self._episodes[number], question["task"], number)
-            self._plays.add(task := asyncio.create_task(play))
-            task.add_done_callback(self._plays.discard)
+            episode = self._episodes[number] = _Episode(question, self._write)
+            plays.create_task(self._play(episode, question["task"], number))
         if number in self._episodes:
             self._episodes[number].turns.put_nowait(question)
         elif "turn" in question:
             error = "The process of its environment was started again."
-            end = {"end": "failed", "error": error, "seconds": 0.0}
-            self._write({"episode": number, **end})
+            end = {"end": "failed", "error": error}
+            self._write({"episode": number, "seconds": 0.0, **end})
 
     async def _list(self, limit: int, seconds: float) -> None:
         """Write the first tasks, each with what it asks first."""
@@ -278,30 +261,35 @@ class _Host:
 
     async def _play(self, episode: _Episode, data: dict[str, Any], number: Any) -> None:
         kind, config = self._env.taskset.task_type(), self._config.taskset.task
-
-        def listen(trace: Any) -> None:
-            self._by_trace[trace.id] = episode
-
         try:
             task = kind(kind.data_type().model_validate(data), config)
             async with episode.clock:
-                (slot,) = self._env.slots(task)
-                played = await self._env.run_slot(slot, self._context, on_trace=listen)
+                played = await self._env.run_episode(
+                    task,
+                    self._context,
+                    on_trace=lambda trace: self._by_trace.update({trace.id: episode}),
+                )
             end = _end_of(played, episode.error)
         except TimeoutError:
             end = {"end": "timeout", "error": "The environment took too long."}
-        except ValueError as error:
-            end = {"end": "failed", "error": f"The row has another task: {error}"}
+        except Exception as error:  # noqa: BLE001 - as a taskset has it
+            end = {
+                "end": "failed",
+                "error": f"The row's task cannot be played: {error}",
+            }
         self._episodes.pop(number, None)
         episode.tell(**end)
 
-    async def _complete(self, request: web.Request) -> web.Response:
-        if request.headers.get("Authorization") != f"Bearer {os.environ[_KEY]}":
-            raise web.HTTPUnauthorized
-        episode = self._by_trace[request.headers["X-Session-ID"]]
-        choice = await episode.complete(await request.json())
+    async def get_response(
+        self, dialect: Any, body: Any, *_: Any, session_id: str, **__: Any
+    ) -> Any:
+        """Return the next turn to the library, whose session is a trace."""
+        choice = await self._by_trace[session_id].complete(body)
         about = {"id": "", "object": "chat.completion", "created": 0, "model": HARNESS}
-        return web.json_response({**about, "choices": [choice]})
+        completion = {**about, "choices": [choice]}
+        response = dialect.parse_response(dialect.validate_response(completion))
+        response.raw = completion
+        return response
 
 
 if __name__ == "__main__":
