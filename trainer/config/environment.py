@@ -20,6 +20,8 @@ CODE_OPTIONS = frozenset(
 )
 # By the kinds that read a setting: the others, for which it has no effect.
 _KINDS = ("none", "tools", "python", "countdown_calculator", "guess", "verifiers")
+# By kind: the setting that it cannot do without.
+_NEEDED = {"tools": "tools", "python": "source", "verifiers": "taskset"}
 
 
 def _only_for(*kinds: str) -> NoEffect:
@@ -162,14 +164,11 @@ class EnvironmentConfig(Part):
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
-        if self.kind == "tools" and not self.tools:
-            raise ValueError("Name at least one tool in environment.tools.")
+        needed = _NEEDED.get(self.kind)
+        if needed and not getattr(self, needed):
+            raise ValueError(f"Enter environment.{needed}.")
         if len({*self.tools}) < len(self.tools):
             raise ValueError("environment.tools has a name twice. Remove one.")
-        if self.kind == "python" and not self.source:
-            raise ValueError("Write the environment in environment.source.")
-        if self.kind == "verifiers" and not self.taskset:
-            raise ValueError("Name the taskset in environment.taskset.")
         return self
 
     @property

@@ -137,10 +137,7 @@ class ToolEnvironment:
     def _run_program(self, code: str) -> str:
         question = {"source": code, "stdin": ""}
         answer, limits = _call("program", question, self._packages, self._seconds)
-        text = shown(answer.stdout, len(answer.stdout))
-        # Of what was not kept, a byte is counted as a character.
-        num_chars = len(text) + answer.stdout_bytes - len(answer.stdout)
-        printed = _Result(text=text, num_chars=num_chars).shown
+        printed = shown(answer.stdout[:MAX_RESULT_CHARS], answer.stdout_bytes)
         fault = how_it_ended(answer, limits)
         if fault is None:
             return printed or _NO_OUTPUT

@@ -108,8 +108,7 @@ class Taskset:
             most = self._config.trajectory_seconds + _GRACE_SECONDS
             if isinstance(error, TimedOut) and time.monotonic() < self._last + most:
                 return None
-            size = self._words.seek(0, os.SEEK_END)
-            self._words.seek(max(0, size - _MAX_WORDS))
+            self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - _MAX_WORDS))
             words = self._words.read().decode(errors="replace").strip()
             reason = f"The process of verifiers: {error}. {words}"
             self.close()
@@ -209,8 +208,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     limit = 0 if options.schema else options.limit
     try:
-        tree = {"taskset": options.taskset, "options": json.loads(options.options)}
-        config = EnvironmentConfig.model_validate({"kind": "verifiers", **tree})
+        config = EnvironmentConfig(
+            kind="verifiers",
+            taskset=options.taskset,
+            options=json.loads(options.options),
+        )
         with closing(Taskset(config)) as taskset:
             *rows, schema = list_tasks(taskset, limit)
     except (ValueError, EnvironmentFailed) as error:
@@ -229,9 +231,7 @@ def list_tasks(taskset: Taskset, limit: int) -> Iterator[dict[str, Any]]:
         EnvironmentFailed: a task asks nothing, or the process is gone.
     """
     taskset.write(limit=limit, seconds=_LIST_SECONDS)
-    line: dict[str, Any] = {}
-    while "schema" not in line:
-        line = taskset.read(timeout_seconds=1.0) or {}
+    while "schema" not in (line := taskset.read(timeout_seconds=1.0) or {}):
         if "error" in line:
             raise EnvironmentFailed(f"A task asks nothing: {line['error']}")
         if "task" in line:
