@@ -214,8 +214,8 @@ for name, source in json.loads(take()):
 module.main()
 """
 _INSIDE = (
-    "confinement", "messages", "scratch", "plans", "calls", "environments",
-    "call_process", "zygote",
+    "confinement", "messages", "scratch", "plans", "calls", "call_process",
+    "zygote",
 )  # fmt: skip
 
 

@@ -13,6 +13,9 @@ from functools import partial
 from typing import Any
 
 from trainer.rewards.sandbox.inside.calls import (
+    ask_environment,
+    call_tool,
+    describe_source,
     perform_attempts,
     perform_function,
     perform_program,
@@ -25,11 +28,6 @@ from trainer.rewards.sandbox.inside.confinement import (
     Walls,
     confine,
     fork,
-)
-from trainer.rewards.sandbox.inside.environments import (
-    ask_environment,
-    call_tool,
-    describe_source,
 )
 from trainer.rewards.sandbox.inside.messages import HEAD, HungUp, frame, length_of, send
 from trainer.rewards.sandbox.inside.plans import perform_plan
