@@ -33,6 +33,7 @@ from trainer.rewards.rule import Message, answers_of, quote, replace_surrogates,
 from trainer.rewards.rules.equations import as_arithmetic
 from trainer.rewards.rules.python_function import imported_packages, valid_metrics
 from trainer.rewards.sandbox import pool
+from trainer.rewards.sandbox.inside.calls import MAX_RESULT_CHARS
 from trainer.rewards.sandbox.levels import packages_here
 from trainer.rewards.sandbox.limits import MAX_CALL_SECONDS, Limits
 from trainer.rewards.sandbox.slot import Answer, CallFailed, how_it_ended, result_of
@@ -41,7 +42,6 @@ from trainer.seeding import derive
 from trainer.tokenizers import first_line
 from trainer.types import ToolCall
 
-MAX_RESULT_CHARS = 8_000
 _MAX_NAME_CHARS = 80  # of a tool that a policy made up
 # 2,000 of them can be fractions that take a second to add.
 _MAX_EXPRESSION_CHARS = 500
@@ -127,7 +127,7 @@ class ToolEnvironment:
             call = {"source": self._source, "name": name, "arguments": arguments}
             return ask(
                 "tool", question | call, _Result, self._packages, seconds=self._seconds
-            ).shown
+            ).text
         (parameter,) = BUILT_IN_TOOLS[name].parameters
         text = arguments.get(parameter)
         if not isinstance(text, str) or len(arguments) > 1:
@@ -181,16 +181,14 @@ class PythonEnvironment:
         self.tools = definitions(tools, tools)
 
     def open(self, row: Row, seed: int) -> Sequence[Message]:
-        if not self._has_open:
-            return ()
-        return self._ask(row, seed, []).value.all_messages
+        return self._ask(row, seed, []).value.all_messages if self._has_open else ()
 
     def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
         played = self._ask(row, seed, said)
         answer, results = played.value, played.calls
         if self.tools and len(results) == len(said[-1].calls):
             calls = [
-                replace(call, result=result.shown, error=result.error)
+                replace(call, result=result.text, error=result.error)
                 for call, result in zip(said[-1].calls, results, strict=True)
             ]
             return replace(_reply_of(calls), episode_reward=answer.episode_reward)
@@ -280,19 +278,10 @@ _Text = Annotated[str, AfterValidator(_storable)]
 
 
 class _Result(BaseModel):
-    """A call's result: the beginning of its text, or an error."""
+    """A call's result, or an error."""
 
     text: _Text = ""
-    num_chars: int = 0
     error: _Text = ""
-
-    @property
-    def shown(self) -> str:
-        """The text, and how much of it is missing."""
-        text = self.text[:MAX_RESULT_CHARS]
-        if self.num_chars > len(text):
-            text += f"\n… {len(text):,} of {self.num_chars:,} characters"
-        return text
 
 
 class _Message(BaseModel):
@@ -532,7 +521,6 @@ def ask(
         CallFailed: by the fault of the source.
         EnvironmentFailed: by no fault of its own.
     """
-    question = question | {"max_chars": MAX_RESULT_CHARS}
     try:
         return model.model_validate(
             result_of(*_call(kind, question, packages, seconds))

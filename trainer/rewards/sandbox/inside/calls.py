@@ -322,7 +322,7 @@ def _is_number(value: object) -> bool:
 
 
 def call_tool(question: dict[str, Any]) -> dict[str, Any]:
-    """Return {"text": the beginning of a result, "num_chars": of all}.
+    """Return {"text": the result, or its beginning and how long it is}.
 
     A result that is no text is JSON.
     """
@@ -339,7 +339,10 @@ def _call(
     value = awaited(function(**(arguments | filled_in)))
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, default=plain)
-    return {"text": value[: question["max_chars"]], "num_chars": len(value)}
+    if len(value) > MAX_RESULT_CHARS:
+        note = f"\n… {MAX_RESULT_CHARS:,} of {len(value):,} characters"
+        value = value[:MAX_RESULT_CHARS] + note
+    return {"text": value}
 
 
 def _is_filled_in(parameter: inspect.Parameter) -> bool:
@@ -398,6 +401,7 @@ def _attempt(
         return {"error": f"{call['name']} failed: {describe(error, FUNCTION_SOURCE)}"}
 
 
+MAX_RESULT_CHARS = 8_000
 _FILLED_IN = ("row", "seed")  # parameters without a type
 _OWN = ("reset", "get_reward")  # methods that are no tools, as TRL has it
 
