@@ -214,6 +214,18 @@ class Annotations:
     def balance(self) -> int:
         return self.num_up - self.num_down
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the columns of an export."""
+        return {
+            "good": self.num_up,
+            "bad": self.num_down,
+            "tags": [{"name": t.name, "by": _name(t.user)} for t in self.tags],
+            "comments": [
+                {"text": c.text, "by": _name(c.user), "at": c.created_at.isoformat()}
+                for c in self.comments
+            ],
+        }
+
 
 def read_annotations(
     group_ids: Iterable[int], user: User | None
@@ -290,22 +302,7 @@ def annotation_lines(run: Run) -> Iterator[str]:
                 }
                 if completion.turns:
                     row["turns"] = [turn.model_dump() for turn in completion.turns]
-            row |= {
-                "good": annotations.num_up,
-                "bad": annotations.num_down,
-                "tags": [
-                    {"name": t.name, "by": _name(t.user)} for t in annotations.tags
-                ],
-                "comments": [
-                    {
-                        "text": comment.text,
-                        "by": _name(comment.user),
-                        "at": comment.created_at.isoformat(),
-                    }
-                    for comment in annotations.comments
-                ],
-            }
-            yield _line(row)
+            yield _line(row | annotations.as_json())
 
 
 def preference_lines(run: Run) -> Iterator[str]:

@@ -49,14 +49,27 @@ class Block:
 
 
 def blocks_of(
-    completion: Completion | Mapping[str, Any], limit: int | None = None
+    completion: Completion | Mapping[str, Any],
+    limit: int | None = None,
+    *,
+    is_whole: bool = False,
 ) -> list[Block]:
-    """Return the turns within the first `limit` characters; none: it is no episode.
+    """Return the turns within the first `limit` characters; none: it is no episode,
+    whose text is one turn if `is_whole`.
 
     A test of a model has completions as JSON.
     """
     if isinstance(completion, Completion):
         text, turns = completion.text, completion.turns
+        if is_whole and not turns:
+            turns = (
+                TurnRecord(
+                    author="policy",
+                    start=0,
+                    end=len(text),
+                    token_end=completion.num_tokens,
+                ),
+            )
     else:
         text = completion["text"]
         turns = tuple(map(TurnRecord.model_validate, completion.get("turns", ())))
@@ -88,8 +101,7 @@ def policy_text_of(completion: Mapping[str, Any]) -> str:
 
 def messages_of(completion: Completion) -> str:
     """Return the text without what the chat template writes between turns."""
-    messages = [block.text for block in blocks_of(completion)]
-    return " ".join(messages) if messages else completion.text
+    return " ".join(block.text for block in blocks_of(completion, is_whole=True))
 
 
 def transcript_of(completion: Completion) -> str:
@@ -106,7 +118,7 @@ def pair_rows(ours: Completion | None, theirs: Completion | None) -> list[Row]:
     """
     if not any(c and c.turns for c in (ours, theirs)):
         return []
-    sides = [_blocks_or_text(c) for c in (ours, theirs)]
+    sides = [blocks_of(c, is_whole=True) if c else [] for c in (ours, theirs)]
     rounds = range(1 + max(block.round for side in sides for block in side))
     rows = [
         tuple(
@@ -117,15 +129,6 @@ def pair_rows(ours: Completion | None, theirs: Completion | None) -> list[Row]:
         for is_policy in (True, False)
     ]
     return [(mine, its) for mine, its in rows if mine or its]
-
-
-def _blocks_or_text(completion: Completion | None) -> list[Block]:
-    if completion is None or completion.turns:
-        return blocks_of(completion) if completion else []
-    text = completion.text
-    record = TurnRecord(author="policy", start=0, end=len(text))
-    tokens = completion.num_tokens
-    return [Block(record=record, text=text, round=1, num_tokens=tokens)]
 
 
 def fold(text: str) -> SafeString:

@@ -298,10 +298,12 @@ def _describe_group(
     texts = [rank.completion.text for rank, _ in merged]
     is_much = sum(map(len, texts)) > MAX_CHARS
     share = MAX_CHARS // len(texts) if is_much else None
-    blocks = [blocks_of(rank.completion, share) for rank, _ in merged]
-    rendered: Sequence[Rendered | None] = [None] * len(texts)
+    blocks = [
+        blocks_of(c, share if c.turns else None, is_whole=True)
+        for c in (rank.completion for rank, _ in merged)
+    ]
     if form == "rendered":
-        rendered, blocks = _render(texts, blocks)
+        blocks = _render(blocks)
     groups_url = reverse("groups", args=[membership.team.slug, run.pk])
     visits = visits_around(group_)
     ends = [completion.end_reason for completion in completions]
@@ -315,11 +317,11 @@ def _describe_group(
                 alike=alike,
                 text=rank.completion.text[:share],
                 notes=notes.get(rank.completion.position, []),
-                rendered=html,
-                blocks=turns,
+                rendered=turns[0].rendered,
+                blocks=turns if rank.completion.turns else [],
                 marks=marks.get((group_.pk, rank.completion.position), Annotations()),
             )
-            for (rank, alike), html, turns in zip(merged, rendered, blocks, strict=True)
+            for (rank, alike), turns in zip(merged, blocks, strict=True)
         ],
         "num_rules": min(len(group_.rule_names), MAX_RULES),
         "rules": group_.rule_names[:MAX_RULES],
@@ -350,23 +352,14 @@ def _describe_group(
     }
 
 
-def _render(
-    texts: Sequence[str], blocks: Sequence[Sequence[Block]]
-) -> tuple[list[Rendered | None], list[list[Block]]]:
-    """Render each text, or of an episode the turns of the policy."""
-    parts = [
-        [block.text for block in turns if block.is_policy] if turns else [text]
-        for text, turns in zip(texts, blocks, strict=True)
+def _render(blocks: Sequence[Sequence[Block]]) -> list[list[Block]]:
+    """Render the turns of the policy."""
+    texts = [block.text for turns in blocks for block in turns if block.is_policy]
+    rendered = iter(render_texts(texts))
+    return [
+        [replace(b, rendered=next(rendered)) if b.is_policy else b for b in turns]
+        for turns in blocks
     ]
-    rendered = iter(render_texts([part for some in parts for part in some]))
-    wholes: list[Rendered | None] = []
-    episodes: list[list[Block]] = []
-    for turns in blocks:
-        wholes.append(None if turns else next(rendered))
-        episodes.append(
-            [replace(b, rendered=next(rendered)) if b.is_policy else b for b in turns]
-        )
-    return wholes, episodes
 
 
 _tokens_of = FixedQuery(

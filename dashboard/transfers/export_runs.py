@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 from django.db.models import F, Func, Q, QuerySet
@@ -138,18 +138,8 @@ def _row(group: Group, completion: Completion, marks: Annotations) -> Record:
         "is_trained": group.is_trained,
         "group_reward_mean": number(group.reward_mean),
         "group_reward_std": number(group.reward_std),
-        "good": marks.num_up,
-        "bad": marks.num_down,
-        "tags": [{"name": t.name, "by": _name(t.user)} for t in marks.tags],
-        "comments": [
-            {"text": c.text, "by": _name(c.user), "at": c.created_at.isoformat()}
-            for c in marks.comments
-        ],
+        **marks.as_json(),
     }
-
-
-def _name(user: Any) -> str | None:
-    return user.username if user else None
 
 
 @dataclass(frozen=True, slots=True)
