@@ -271,14 +271,12 @@ class LaunchDraft:
         the dataset.
         """
         starters, version = self.choices.starters, self.dataset_version
-        if version is None and self.recipe_version is None and not self.start.recipe:
-            own = self.choices
-            for starter in starters:
-                if own.own_dataset(starter) and own.own_recipe(starter):
-                    self.use_model(starter.path)
-                    return
+        has_reward = self.recipe_version is not None or self.start.recipe
+        is_open = version is None and not has_reward
         for starter in starters:
-            if version is not None and self.choices.own_dataset(starter) == version:
+            rows = self.choices.own_dataset(starter)
+            is_own = is_open and self.choices.own_recipe(starter)
+            if rows is not None and (rows == version or is_own):
                 self.use_model(starter.path)
                 return
         if version is not None:

@@ -104,10 +104,9 @@ def fit_to_rows(
         longest = fitting
     environment = {}
     if version.environment:
-        every = write_texts({"environment": version.environment})
         environment = {
             path: text
-            for path, text in every.items()
+            for path, text in write_texts({"environment": version.environment}).items()
             if path.startswith("environment.")
         }
         # The limit may be that of another model's prompts and completions.

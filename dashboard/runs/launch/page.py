@@ -534,15 +534,12 @@ def warn(launch: Launch) -> tuple[str, ...]:
     rules = launch.config.reward.recipe.rules if is_played else ()
     untried = {rule.name for rule in rules if rule.kind in EPISODE_RULES}
     with asking_for(f"team {version.recipe.team_id}"):
-        for rule, reason in find(version.pk, launch.dataset_version.pk):
-            if rule not in untried:
-                warnings.append(f"Rule {rule} cannot score these rows: {reason}")
-        others = {chosen.version: None for chosen in launch.evaluation_sets}
-        others.pop(launch.dataset_version, None)
-        for other in others:
-            for rule, reason in find(version.pk, other.pk):
+        others = [chosen.version for chosen in launch.evaluation_sets]
+        for rows in dict.fromkeys([launch.dataset_version, *others]):
+            name = "these rows" if rows == launch.dataset_version else rows
+            for rule, reason in find(version.pk, rows.pk):
                 if rule not in untried:
-                    warnings.append(f"Rule {rule} cannot score {other}: {reason}")
+                    warnings.append(f"Rule {rule} cannot score {name}: {reason}")
     return tuple(warnings)
 
 
