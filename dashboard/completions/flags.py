@@ -43,7 +43,6 @@ ENDS = {
     "timeout": FlagFilter("timed out", END, END),
     "unknown": FlagFilter("unknown", END, END_UNKNOWN),
 }
-COMMON_ENDS = ("stop", "length")
 EPISODE_ENDS = {
     name: end.label for name, end in ENDS.items() if end.value & END_EPISODE
 }

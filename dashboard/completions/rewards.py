@@ -170,7 +170,8 @@ def merge_equal(
     merged: dict[Any, tuple[GroupRank, list[int]]] = {}
     for rank in ranks:
         c = rank.completion
-        key = (c.text, c.reward, c.rule_scores, c.end_reason, c.num_tokens, _said(c))
+        turns = [turn.model_copy(update={"seconds": None}) for turn in c.turns]
+        key = (c.text, c.reward, c.rule_scores, c.end_reason, c.num_tokens, repr(turns))
         if c.position in separate:
             merged[c.position] = (rank, [])
         elif key in merged:
@@ -178,10 +179,6 @@ def merge_equal(
         else:
             merged[key] = (rank, [])
     return list(merged.values())
-
-
-def _said(completion: Completion) -> tuple[str, ...]:
-    return tuple(turn.model_dump_json(exclude={"seconds"}) for turn in completion.turns)
 
 
 def count_right(run: Run, step: int, completions: Iterable[Completion]) -> int | None:

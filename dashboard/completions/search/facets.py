@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from django.http import QueryDict
 
-from dashboard.completions.flags import COMMON_ENDS, ENDS, SURPRISES, FlagFilter
+from dashboard.completions.flags import ENDS, EPISODE_ENDS, SURPRISES, FlagFilter
 from dashboard.completions.forms import MARKS
 from dashboard.completions.search.annotated import Label, labels_of_completions, locate
 from dashboard.completions.search.blocks import read_column
@@ -19,7 +19,7 @@ from dashboard.completions.search.filters import Selection
 NUM_RANGES = 8
 MOST_TAGS = 12
 VALUES = np.arange(256)
-RARE_ENDS = ENDS.keys() - set(COMMON_ENDS)
+RARE_ENDS = {"unknown", *EPISODE_ENDS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

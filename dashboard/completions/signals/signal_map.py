@@ -230,7 +230,6 @@ def _describe(packed: Any, wait: float) -> dict[str, float | None]:
         zip(TIMINGS, measured.mean(axis=0) if len(measured) else unknown, strict=True)
     )
     dead = {name: lost[f"dead_{name}"] for name in PHASES[:4]}
-    whole = sum(dead.values())
     # Of a batch that was sampled ahead, the run waits for less.
     sampling = len(steps) * means["generate"]
     share = min(wait / sampling, 1.0) if sampling > 0 else 0.0
@@ -241,7 +240,7 @@ def _describe(packed: Any, wait: float) -> dict[str, float | None]:
         {name: shorten(means[name]) for name in (*PHASES, ENVIRONMENT)}
         | {"step": shorten(total), OTHER: shorten(total - in_phases)}
         | {f"dead_{name}": shorten(value) for name, value in dead.items()}
-        | {"dead": shorten(whole)}
+        | {"dead": shorten(sum(dead.values()))}
     )
 
 
