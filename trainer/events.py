@@ -8,6 +8,7 @@ repeated lines. Non-finite numbers are written as null.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -113,6 +114,17 @@ class TurnRecord(_Record):
     calls: list[CallRecord] = []
 
 
+def policy_text(text: str, turns: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the policy wrote of a completion, a line a turn: all that rules
+    judge.
+
+    Args:
+        turns: the fields of their records; none: it is one of the policy.
+    """
+    own = [text[t["start"] : t["end"]] for t in turns if t["author"] == "policy"]
+    return "\n".join(own) if own else text
+
+
 class ScoredCompletion(_Record):
     """A completion of a group, as sampled and scored."""
 
@@ -134,6 +146,11 @@ class GroupScored(Event):
     type: Literal["group_scored"] = "group_scored"
     prompt_index: int = Field(ge=0)  # the row's place in rows.jsonl
     prompt: str  # as the model saw it
+    # The answer that the row begins, with which the prompt ends; and of episodes of a
+    # model with a chat template the conversation before it. Others have none, in the
+    # log neither.
+    begun: str = Field("", exclude_if=lambda begun: not begun)
+    messages: list[dict[str, Any]] = Field([], exclude_if=lambda messages: not messages)
     answer: str | list[str] | None  # of a list, any is right
     reward_mean: float | None
     reward_std: float | None  # within the group, ddof as configured

@@ -13,7 +13,7 @@ from django.db.models import F, Func, IntegerField, Q
 from dashboard.accounts.models import User
 from dashboard.datasets.row import WithAnswer
 from dashboard.runs.models import Run
-from trainer.events import TurnRecord
+from trainer.events import TurnRecord, policy_text
 
 MAX_TAG_CHARS = 40
 MAX_COMMENT_CHARS = 4_000
@@ -182,6 +182,9 @@ class Group(WithAnswer, models.Model):
     attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     prompt = models.TextField()
+    # As trainer.events.GroupScored has them; null: not stored.
+    begun = models.TextField(default="", db_default="")
+    messages = models.JSONField(null=True)
     answer = models.TextField(null=True)  # noqa: DJ001 - "" is an answer, NULL is none
     # Several answers, as JSON; any is right.
     answer_is_list = models.BooleanField(default=False, db_default=False)
@@ -359,14 +362,7 @@ class Completion:
 
     @property
     def policy_text(self) -> str:
-        """The text that the policy wrote, which is all that rules judge."""
-        if not self.turns:
-            return self.text
-        return "".join(
-            self.text[turn.start : turn.end]
-            for turn in self.turns
-            if turn.author == "policy"
-        )
+        return policy_text(self.text, map(vars, self.turns))
 
     @property
     def num_turns(self) -> int:

@@ -92,13 +92,6 @@ def blocks_of(
     return blocks
 
 
-def policy_text_of(completion: Mapping[str, Any]) -> str:
-    """Return what the policy wrote of a test's completion."""
-    blocks = blocks_of(completion)
-    own = "".join(block.text for block in blocks if block.is_policy)
-    return own if blocks else str(completion["text"])
-
-
 def messages_of(completion: Completion) -> str:
     """Return the text without what the chat template writes between turns."""
     return " ".join(block.text for block in blocks_of(completion, is_whole=True))

@@ -28,6 +28,8 @@ GROUP_COLUMNS = (
     "epoch",
     "seq",
     "prompt",
+    "begun",
+    "messages",
     "answer",
     "answer_is_list",
     "reward_mean",

@@ -263,6 +263,8 @@ def _group_row(
         event.attempt,
         seq,
         clean_text(event.prompt),
+        clean_text(event.begun),
+        json.dumps(_tree(event, "messages")) if event.messages else None,
         stored_answer(answer),
         isinstance(answer, list),
         event.reward_mean,
@@ -287,18 +289,16 @@ def _completions_row(group_id: int, event: GroupScored) -> tuple[object, ...]:
         number_array(c.advantage for c in completions),
         number_array(c.mean_logprob for c in completions),
         number_array(c.rules.get(name) for c in completions for name in names),
-        _turns_json(completions) if any(c.turns for c in completions) else None,
+        json.dumps([_tree(c, "turns") for c in completions])
+        if any(c.turns for c in completions)
+        else None,
     )
 
 
-def _turns_json(completions: Iterable[ScoredCompletion]) -> str:
+def _tree(record: GroupScored | ScoredCompletion, name: str) -> Any:
     # Through pydantic's JSON, where a number that is not finite is null.
-    written = [
-        c.model_dump_json(include={"turns"}, exclude_defaults=True) for c in completions
-    ]
-    return json.dumps(
-        clean_json([json.loads(tree).get("turns", []) for tree in written])
-    )
+    text = record.model_dump_json(include={name}, exclude_defaults=True)
+    return clean_json(json.loads(text).get(name, []))
 
 
 def _note_rows(

@@ -1,11 +1,14 @@
 """Episodes behind their sampling: rewards, records, metrics, masks and credit."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
-from tests.trainer.scored import make_prompt, run_config
+from tests.trainer.scored import make_group, make_prompt, run_config
 from trainer.algorithm.credit import credit_groups
 from trainer.config import LossConfig, RewardConfig
 from trainer.errors import error_share
@@ -18,7 +21,8 @@ from trainer.gathering import (
     save_batch,
 )
 from trainer.model.packing import batch_of
-from trainer.output.journal import turn_records
+from trainer.output.journal import Journal, turn_records
+from trainer.output.log import EventLog
 from trainer.output.metrics import (
     completion_metrics,
     episode_metrics,
@@ -244,6 +248,26 @@ def test_a_completion_of_one_turn_is_logged_without_turns(played):
 
     assert "turns" not in one
     assert len(several["turns"]) == 6
+
+
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_only_a_group_of_conversations_is_logged_with_its_messages(
+    played, tmp_path, is_chat
+):
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    tokenizer.chat_template = "{{ messages }}" if is_chat else None
+    messages = ({"role": "user", "content": "?"},)
+    single = make_group(1.0)
+    group = score(recipe_of(ENVIRONMENT), played)
+    with EventLog(tmp_path / "events.jsonl", attempt=1) as log:
+        journal = Journal(log, tokenizer)
+        for own in (group, single):
+            own = replace(own, prompt=replace(own.prompt, messages=messages))
+            journal._record_group(own, [0.0], run_config(), 2, is_trained=True)
+
+    lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    logged = [line.get("messages") for line in lines]
+    assert logged == [list(messages) if is_chat else None, None]
 
 
 def test_metrics_count_turns_calls_and_ends(played, failed):

@@ -17,6 +17,7 @@ from trainer.alerts.evaluator import Metrics, Recovered, RuleEvaluator, Triggere
 from trainer.alerts.rules import BY_CODE, meaningless_rules
 from trainer.config import RunConfig
 from trainer.console import print_line
+from trainer.data import uses_chat_template
 from trainer.events import (
     CallRecord,
     GroupScored,
@@ -307,11 +308,15 @@ class Journal:
     ) -> None:
         rewards = group.scored_rewards
         values = [notes_of(score) for score in group.scores]
+        is_any = any(completion.is_episode for completion in group.completions)
+        is_chat = is_any and uses_chat_template(self._tokenizer, config.data)
         self._log.add(
             GroupScored,
             step=self.step,
             prompt_index=group.prompt.index,
             prompt=group.prompt.text,
+            begun=group.prompt.begun,
+            messages=list(group.prompt.messages) if is_chat else [],
             answer=group.prompt.row.answer,
             reward_mean=sum(rewards) / len(rewards) if rewards else None,
             reward_std=reward_std(group, ddof=config.advantage.ddof),

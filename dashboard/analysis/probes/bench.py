@@ -18,7 +18,6 @@ from dashboard.analysis.probes.forms import (
 )
 from dashboard.analysis.probes.models import ProbeGroup
 from dashboard.completions.models import Group
-from dashboard.completions.turns import policy_text_of
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.errors import UserError
 from dashboard.rewards.checks import ScoredGroup
@@ -33,6 +32,7 @@ from dashboard.rewards.trial import (
 )
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
+from trainer.events import policy_text
 from trainer.rewards.judge import TIMED_OUT
 from trainer.rewards.rule import answers_of
 from trainer.rewards.rules import RULES
@@ -322,7 +322,7 @@ def _of_probe(chosen: Mapping[str, Any]) -> Bench:
                 rows[group.position],
                 [
                     Tried(
-                        policy_text_of(completion),
+                        policy_text(completion["text"], completion.get("turns", ())),
                         is_truncated=completion["end_reason"] == "length",
                     )
                     for completion in group.completions[:MAX_OF_GROUP]

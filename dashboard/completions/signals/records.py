@@ -19,7 +19,7 @@ from psycopg import Cursor, sql
 from dashboard.completions.models import Group, StepRollup
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
-from trainer.events import GroupScored, Signal
+from trainer.events import GroupScored, Signal, policy_text
 
 Numbers = NDArray[np.float64]
 Records = NDArray[np.void]
@@ -218,7 +218,7 @@ class StepGroup:
     advantages: Sequence[float | None]  # None, as num_tokens: unknown
     num_tokens: Sequence[int | None]
     rules: Sequence[dict[str, float | None]]  # each rule's score, before its weight
-    texts: Sequence[str]
+    texts: Sequence[str]  # the policy's, with what was begun
 
     @property
     def is_dead(self) -> bool:
@@ -240,7 +240,9 @@ def from_event(event: GroupScored) -> StepGroup:
         advantages=[c.advantage for c in completions],
         num_tokens=[c.num_tokens for c in completions],
         rules=[c.rules for c in completions],
-        texts=[c.text for c in completions],
+        texts=[
+            event.begun + policy_text(c.text, map(vars, c.turns)) for c in completions
+        ],
     )
 
 
@@ -257,7 +259,7 @@ def from_row(group: Group) -> StepGroup:
         advantages=[c.advantage for c in completions],
         num_tokens=[c.num_tokens for c in completions],
         rules=[dict(zip(names, c.rule_scores, strict=False)) for c in completions],
-        texts=[c.text for c in completions],
+        texts=[group.begun + c.policy_text for c in completions],
     )
 
 
@@ -270,7 +272,7 @@ def read_groups(
         groups = groups.filter(seq__lt=before_seq)
     return [
         from_row(row)
-        for row in groups.defer("prompt", "answer")
+        for row in groups.defer("prompt", "messages", "answer")
         .order_by("seq")
         .prefetch_related("packed_completions")
     ]

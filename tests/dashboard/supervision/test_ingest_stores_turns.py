@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from dashboard.completions.groups import get_group
 from dashboard.completions.models import Group
+from dashboard.completions.signals.records import from_event, read_groups
 from dashboard.runs.models import Run
 from dashboard.supervision.ingest import ingest
 from tests.dashboard.completions.episodes import (
@@ -18,6 +19,8 @@ from tests.dashboard.completions.episodes import (
 )
 from tests.dashboard.supervision.logs import LogBuilder
 from trainer.events import CallRecord, TurnRecord, parse_event
+
+SINGLE = HIT.model_copy(update={"turns": [], "end_reason": "stop"})
 
 
 def completions_of(claim, index=0):
@@ -35,7 +38,7 @@ def test_turns_and_ends_are_read_as_they_were_sent(claim):
     ]
     assert [c.end_reason for c in stored] == ["done", "failed", "turns"]
     assert [c.num_turns for c in stored] == [2, 1, 3]
-    assert stored[0].policy_text == "2024"
+    assert stored[0].policy_text == "20\n24"
     assert stored[0].num_tokens == 4  # of eight
     (note,) = Group.objects.get().notes.all()
     assert (note.rule, note.position, note.is_error) == ("environment", 1, True)
@@ -52,10 +55,22 @@ def test_single_turns_leave_the_column_empty(claim):
 
 
 def test_one_turn_beside_episodes_has_none(claim):
-    (single,) = [HIT.model_copy(update={"turns": [], "end_reason": "stop"})]
-    ingest(claim, add_episodes(LogBuilder().started(), 1, single, HIT).events)
+    ingest(claim, add_episodes(LogBuilder().started(), 1, SINGLE, HIT).events)
 
     assert [len(c.turns) for c in completions_of(claim)] == [0, 4]
+
+
+def test_votes_are_the_policys_words_behind_what_the_row_begins(claim):
+    """As rules read them: the environment does not vote."""
+    said_so = episode(said("a</answer>"), said("b", author="environment"), said("c"))
+    log = add_episodes(LogBuilder().started(), 1, said_so, SINGLE)
+    log.events[-1] = event = log.events[-1].model_copy(update={"begun": "<answer>"})
+    expected = ["<answer>a</answer>\nc", f"<answer>{SINGLE.text}"]
+
+    ingest(claim, log.events)
+
+    (stored,) = read_groups(claim.run_id, step=1, attempt=1)
+    assert from_event(event).texts == stored.texts == expected
 
 
 def test_what_jsonb_refuses_is_replaced(claim):

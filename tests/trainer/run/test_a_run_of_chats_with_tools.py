@@ -104,6 +104,7 @@ def test_completions_continue_what_the_rows_begin(model_folder, tmp_path):
     events = read_events(out / "events.jsonl")
     groups = [event for event in events if event["type"] == "group_scored"]
     assert {group["prompt"] for group in groups} == {"<user>1+2<assistant> 3 ="}
+    assert {group["begun"] for group in groups} == {" 3 ="}
     completions = [c for group in groups for c in group["completions"]]
     assert {c["rules"]["begun"] for c in completions} == {1.0}
     assert not any(c["text"].startswith(" 3 =") for c in completions)

@@ -130,7 +130,7 @@ def test_the_editor_scores_what_the_policy_wrote(alice_client, version, tried):
 
     bench = alice_client.post(SCORES, form).context["bench"]
 
-    assert [one.text for one in bench.groups[0].tried] == ["2326", "no"]
+    assert [one.text for one in bench.groups[0].tried] == ["23\n26", "no"]
 
 
 def test_a_probe_page_shows_the_verdict(alice_client, team, version):
