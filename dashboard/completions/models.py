@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
@@ -380,6 +382,13 @@ class Completion:
 
     def __str__(self) -> str:
         return f"{self.group} completion {self.position}"
+
+
+def policy_texts(texts: Sequence[str], turns: str | None) -> list[str]:
+    """Return what policies wrote of completions; their turns as GroupCompletions has
+    them, in JSON.
+    """
+    return list(map(policy_text, texts, json.loads(turns) if turns else repeat(())))
 
 
 def unpack(group: Group, stored: GroupCompletions) -> Iterator[Completion]:

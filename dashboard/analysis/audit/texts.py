@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dashboard.completions.models import policy_texts
 from dashboard.project.database import fetch_all
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.models import Run
@@ -55,7 +56,7 @@ WITH sampled AS MATERIALIZED (
 SELECT ARRAY(SELECT left(text, %(chars)s)
                FROM unnest(packed.texts[:%(most)s]) WITH ORDINALITY own(text, ordinal)
               ORDER BY ordinal),
-       packed.rewards[:%(most)s]
+       packed.turns, packed.rewards[:%(most)s]
   FROM sampled g JOIN samples_groupcompletions packed ON packed.group_id = g.id
  ORDER BY g.prompt_index, g.id
 """
@@ -122,10 +123,10 @@ def read_groups(run: Run, step: int) -> list[SampledGroup]:
     }
     return [
         SampledGroup(
-            texts,
+            policy_texts(texts, turns),
             [None if v is None or not math.isfinite(v) else clip(v) for v in rewards],
         )
-        for texts, rewards in fetch_all(READ, parameters)
+        for texts, turns, rewards in fetch_all(READ, parameters)
     ]
 
 

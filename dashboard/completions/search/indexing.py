@@ -18,6 +18,7 @@ from dashboard.completions.models import (
     CompletionBlock,
     Group,
     GroupCompletions,
+    policy_texts,
 )
 from dashboard.completions.search.columns import (
     STEP,
@@ -59,9 +60,10 @@ WITH g AS MATERIALIZED (
     SELECT id, step, prompt_index FROM samples_group
      WHERE run_id = %s AND superseded_by IS NULL AND step BETWEEN %s AND %s
 )
-SELECT c.texts
+SELECT c.texts, c.turns
   FROM g CROSS JOIN LATERAL (
-       SELECT texts FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
+       SELECT texts, turns
+         FROM samples_groupcompletions WHERE group_id = g.id OFFSET 0) c
  ORDER BY g.step, g.prompt_index
 """
 
@@ -231,10 +233,10 @@ def _make(run: Run, stretch: Stretch) -> bool:
     """False if the history changed meanwhile."""
     seen = _read_state(run, stretch)
     columns = read_columns(run.pk, first=stretch.first, last=stretch.last)
-    texts = _read_texts(run, stretch)
-    if len(texts) != columns.num_completions:
+    groups = fetch_all(TEXTS, [run.pk, stretch.first, stretch.last])
+    if [len(texts) for texts, _ in groups] != columns.group_sizes.tolist():
         return False
-    block = _pack(run, stretch, columns, texts)
+    block = _pack(run, stretch, columns, groups)
     with transaction.atomic():
         # Ingestion and resumes lock this row.
         Run.objects.select_for_update().only("pk").get(pk=run.pk)
@@ -255,20 +257,19 @@ def _read_state(run: Run, stretch: Stretch) -> dict[str, object]:
     return seen | {"deleted": deleted.get(pk=run.pk)}
 
 
-def _read_texts(run: Run, stretch: Stretch) -> list[str]:
-    """Read texts in the order of the columns."""
-    rows = fetch_all(TEXTS, [run.pk, stretch.first, stretch.last])
-    return [text for (texts,) in rows for text in texts]
-
-
 def _pack(
-    run: Run, stretch: Stretch, columns: Columns, texts: Sequence[str]
+    run: Run,
+    stretch: Stretch,
+    columns: Columns,
+    groups: Sequence[tuple[list[str], str | None]],
 ) -> CompletionBlock:
+    """`groups`: texts and turns in the order of the columns."""
     packed = pack_columns(run, columns)
-    is_near: list[bool] = []
-    for size in columns.group_sizes.tolist():
-        is_near += find_near_duplicates(texts[len(is_near) : len(is_near) + size])
+    is_near = [
+        near for own in groups for near in find_near_duplicates(policy_texts(*own))
+    ]
     packed["kinds"][np.array(is_near, bool)] |= NEAR
+    texts = [text for texts, _ in groups for text in texts]
     num_bits = choose_num_bits(texts)
     return CompletionBlock(
         run=run,

@@ -129,14 +129,13 @@ def test_finished_steps_without_groups_are_read_once(team):
 def test_a_block_is_not_stored_when_its_history_has_changed(team, monkeypatch):
     run = make_run(team)
     make_groups(run, 1, 2)
-    read_texts = indexing._read_texts
+    pack = indexing._pack
 
-    def read_and_resume(*args: object) -> list[str]:
-        texts = read_texts(*args)  # type: ignore[arg-type]
+    def pack_and_resume(*args):
         Group.objects.filter(run=run, step=2).update(superseded_by=2)
-        return texts
+        return pack(*args)
 
-    monkeypatch.setattr(indexing, "_read_texts", read_and_resume)
+    monkeypatch.setattr(indexing, "_pack", pack_and_resume)
 
     assert make_blocks(run) == 0
     assert spans(run) == []

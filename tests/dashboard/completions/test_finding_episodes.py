@@ -7,6 +7,7 @@ from django.urls import reverse
 
 from dashboard.completions.flags import ENDS
 from dashboard.supervision.external_runs import open_run
+from dashboard.supervision.storage import NumberedEvent, copy_groups
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.episodes import (
     FAILED,
@@ -96,3 +97,20 @@ def test_blocks_without_episodes_have_no_column_of_them(team):
     block = run.completion_blocks.get()
 
     assert (bytes(block.turns), bytes(block.waits)) == (b"", b"")
+
+
+def test_near_duplicates_are_those_of_the_policys_words(alice_client, team):
+    run = make_run(team)
+    page = "one two three four five six seven eight nine ten eleven twelve"
+    completions = [
+        episode(said(own), said(reply, author="environment"))
+        for own, reply in (("7", page), ("8", page), ("7", "No."))
+    ]
+    (event,) = add_episodes(LogBuilder(), 1, *completions).events
+    copy_groups(run.pk, [NumberedEvent(1, event)])
+    make_blocks(run)
+    address = reverse("completions", args=["alpha", run.pk])
+
+    html = alice_client.read(f"{address}?sort=step&surprise=near")
+
+    assert [place for *_, place in PLACE.findall(html)] == ["0", "2"]

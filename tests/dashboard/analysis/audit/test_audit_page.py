@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from dashboard.analysis.audit.completions import study
 from dashboard.analysis.audit.findings import Audit, audit
-from dashboard.analysis.audit.texts import choose_steps
+from dashboard.analysis.audit.texts import choose_steps, read_groups
 from dashboard.completions.models import Group
 from dashboard.completions.search.indexing import delete_completions_of
 from dashboard.runs.models import Run
@@ -279,3 +279,23 @@ def test_metric_signals_remain_without_completions(alice_client, run):
     assert 'id="length"' in response.text
     examples = reverse("run_health_examples", args=["alpha", run.pk, "length"])
     assert alice_client.get(examples).status_code == 200
+
+
+def test_texts_are_the_policys(team):
+    run = make_run(team)
+    stored = make_group(
+        run, texts=["a<b>c", "d"], rewards=(1.0, 0.0)
+    ).packed_completions
+    authors = ("policy", "environment", "policy")
+    stored.turns = [
+        [
+            {"author": author, "start": 2 * place, "end": 2 * place + 1}
+            for place, author in enumerate(authors)
+        ],
+        [],
+    ]
+    stored.save()
+
+    (group,) = read_groups(run, 1)
+
+    assert group.texts == ["a\nc", "d"]
