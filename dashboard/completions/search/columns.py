@@ -62,7 +62,8 @@ class Columns:
 
 
 # Groups first, then the completions of each by index: the planner would sooner read the
-# whole table, of all runs. `kind` numbers the lists of rules.
+# whole table, of all runs. `kind` numbers the lists of rules. Seconds may be stored
+# that single precision does not hold.
 READ = """
 WITH sampled_group AS MATERIALIZED (
     SELECT id, step, prompt_index, rule_names
@@ -104,7 +105,8 @@ SELECT *
                SELECT int4send(least(count(*) FILTER (WHERE t ->> 'author' = 'policy'),
                                      127)::int
                                + 128 * bool_or(t @? '$.calls[*].error')::int)
-                      || float4send(coalesce(sum((t ->> 'seconds')::float4), 0))
+                      || float4send(least(greatest(round(
+                             sum((t ->> 'seconds')::numeric), 6), 0), 1e9)::float4)
                       AS episode
                  FROM jsonb_array_elements(sampled.turns -> (place - 1)) t
                ) of_episode

@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 from django.urls import reverse
 
 from dashboard.completions.flags import ENDS
+from dashboard.completions.search.columns import NUMBER
 from dashboard.supervision.external_runs import open_run
 from dashboard.supervision.storage import NumberedEvent, copy_groups
 from tests.dashboard.completions.blocks import make_blocks
@@ -114,3 +116,17 @@ def test_near_duplicates_are_those_of_the_policys_words(alice_client, team):
     html = alice_client.read(f"{address}?sort=step&surprise=near")
 
     assert [place for *_, place in PLACE.findall(html)] == ["0", "2"]
+
+
+@pytest.mark.parametrize(("seconds", "wait"), [(1e300, 1e9), (1e-300, 0), (-1e300, 0)])
+def test_seconds_that_no_column_holds_do_not_stop_the_index(team, seconds, wait):
+    run = make_run(team)
+    stored = make_group(run).packed_completions
+    turn = {"author": "policy", "start": 0, "end": 1, "seconds": seconds}
+    stored.turns = [[turn, turn]] * len(stored.texts)
+    stored.save()
+
+    make_blocks(run)
+
+    waits = np.frombuffer(run.completion_blocks.get().waits, NUMBER)
+    assert waits.tolist() == [wait] * len(stored.texts)
