@@ -28,6 +28,7 @@ from dashboard.completions.models import (
     Tag,
     Thumb,
 )
+from dashboard.completions.turns import preference_pair
 from dashboard.project.database import clean_text, fetch_all
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
@@ -309,7 +310,7 @@ def preference_lines(run: Run) -> Iterator[str]:
     """Preference pairs in TRL's columns: prompt, chosen, rejected.
 
     Pairs each completion of a group with more good than bad judgements with each that
-    has more bad than good ones, except equal texts.
+    has more bad than good ones, unless the policy wrote the same.
     """
     for group, completions, by_key in _read(run):
         balance = {
@@ -321,13 +322,12 @@ def preference_lines(run: Run) -> Iterator[str]:
         rejected = [completions[i] for i, sum_ in balance.items() if sum_ < 0]
         for good in chosen:
             for bad in rejected:
-                if good.text == bad.text:
+                pair = preference_pair(group, good, bad)
+                if pair["chosen"] == pair["rejected"]:
                     continue
                 yield _line(
                     {
-                        "prompt": group.prompt,
-                        "chosen": good.text,
-                        "rejected": bad.text,
+                        **pair,
                         "chosen_reward": number(good.reward),
                         "rejected_reward": number(bad.reward),
                         **_group_fields(run, group),

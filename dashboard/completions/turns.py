@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from dashboard.completions.flags import ENDS
-from dashboard.completions.models import Completion
+from dashboard.completions.models import Completion, Group
 from dashboard.completions.rendering import Rendered
 from trainer.events import TurnRecord
 
 # What is longer is folded: tools write pages.
 SHOWN_LINES, SHOWN_CHARS = 6, 600
+_ROLES = {"policy": "assistant", "environment": "user", "tool": "tool"}
 
 Row = tuple[list["Block"], list["Block"]]
 
@@ -122,6 +124,42 @@ def pair_rows(ours: Completion | None, theirs: Completion | None) -> list[Row]:
         for is_policy in (True, False)
     ]
     return [(mine, its) for mine, its in rows if mine or its]
+
+
+def preference_pair(group: Group, *pair: Completion) -> dict[str, Any]:
+    """Return prompt, chosen and rejected as TRL reads them.
+
+    The prompt has the turns that both begin with, and nothing follows the policy's last
+    turn. They are messages where those of the prompt are stored, else texts.
+    """
+    sides = []
+    for completion in pair:
+        blocks = blocks_of(completion, is_whole=True)
+        rounds = {0, *range(blocks[-1].round)}
+        sides.append([b for b in blocks if b.is_policy or b.round in rounds])
+    messages = [[_message(group, block) for block in blocks] for blocks in sides]
+    same = takewhile(lambda two: two[0] == two[1], zip(*messages, strict=False))
+    differing = max(block.round for block in sides[0][: len(list(same)) + 1])
+    num_shared = sum(block.round < differing for block in sides[0])
+    if group.messages:
+        return {
+            "prompt": [*group.messages, *messages[0][:num_shared]],
+            "chosen": messages[0][num_shared:],
+            "rejected": messages[1][num_shared:],
+        }
+    start = sides[0][num_shared].record.start if num_shared else 0
+    chosen, rejected = (
+        completion.text[start : blocks[-1].record.end]
+        for completion, blocks in zip(pair, sides, strict=True)
+    )
+    prompt = group.prompt + pair[0].text[:start]
+    return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+
+
+def _message(group: Group, block: Block) -> dict[str, str]:
+    begun = "" if block.record.start else group.begun
+    message = {"role": _ROLES[block.record.author], "content": begun + block.text}
+    return message | ({"name": block.record.name} if block.record.name else {})
 
 
 def fold(text: str) -> SafeString:

@@ -13,8 +13,17 @@ from dashboard.completions.annotations import MAX_COMMENTS, MAX_TAGS, Target, ad
 from dashboard.completions.models import MAX_COMMENT_CHARS, Comment, Group, Tag, Thumb
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
+from dashboard.supervision.storage import NumberedEvent, copy_groups
+from tests.dashboard.completions.episodes import (
+    MARK,
+    add_episodes,
+    called,
+    episode,
+    said,
+)
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.dashboard.completions.stored import change_completions
+from tests.dashboard.supervision.logs import LogBuilder
 
 
 @pytest.fixture
@@ -194,6 +203,63 @@ def test_preference_pairs_combine_good_and_bad_completions(alice_client, group):
     values = [(pair["prompt"], pair["chosen"], pair["rejected"]) for pair in pairs]
     assert values == [(group.prompt, "a", "b"), (group.prompt, "a", "c")]
     assert pairs[0]["chosen_reward"] == 1.2
+
+
+GAME = [{"role": "user", "content": "5 24 ?"}]
+HIGHER, LOWER = (said(text, author="environment") for text in "+-")
+EPISODES = [
+    episode(said("12"), HIGHER, said("20"), said(".", author="environment")),
+    episode(said("12"), HIGHER, said("13")),
+    episode(said("7"), said("5", **called("add", "{}", result="5")), said("9")),
+    episode(said("12"), HIGHER, said("20"), LOWER),  # a policy that wrote the same
+]
+
+
+def turn(content, role="assistant", **fields):
+    return {"role": role, "content": content, **fields}
+
+
+def store_episodes(team, **fields):
+    run = make_run(team)
+    (event,) = add_episodes(LogBuilder(), 1, *EPISODES).events
+    copy_groups(run.pk, [NumberedEvent(1, event.model_copy(update=fields))])
+    return Group.objects.get(run=run)
+
+
+def test_pairs_of_episodes_are_conversations_from_where_they_differ(alice_client, team):
+    group = store_episodes(team, messages=GAME, begun="I say ")
+    mark(alice_client, group, 0, judge="good")
+    for position in (1, 2, 3):
+        mark(alice_client, group, position, judge="bad")
+
+    last, whole = export(alice_client, group.run, "preferences")
+
+    first = [turn("I say 12"), turn("+", role="user")]
+    assert last["prompt"] == GAME + first
+    assert (last["chosen"], last["rejected"]) == ([turn("20")], [turn("13")])
+    assert whole["prompt"] == GAME
+    assert whole["chosen"] == [*first, turn("20")]
+    assert whole["rejected"] == [
+        turn("I say 7"),
+        turn("5", role="tool", name="add"),
+        turn("9"),
+    ]
+
+
+def test_pairs_of_episodes_without_a_chat_template_are_texts(alice_client, team):
+    group = store_episodes(team)
+    mark(alice_client, group, 0, judge="good")
+    mark(alice_client, group, 1, judge="bad")
+    mark(alice_client, group, 2, judge="bad")
+
+    last, whole = export(alice_client, group.run, "preferences")
+
+    begin = f"12{MARK}+{MARK}"
+    assert last["prompt"] == f"5 24 ?{begin}"
+    assert (last["chosen"], last["rejected"]) == ("20", "13")
+    assert whole["prompt"] == "5 24 ?"
+    assert whole["chosen"] == f"{begin}20"
+    assert whole["rejected"] == f"7{MARK}5{MARK}9"
 
 
 def test_a_number_that_json_has_not_is_null_in_a_file(alice_client, group):
