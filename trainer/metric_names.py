@@ -313,6 +313,13 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="lower",
         ),
         Metric(
+            "episode/frac_rewritten",
+            "Rewritten episodes",
+            "share",
+            "Failed, as their taskset changed the conversation so far.",
+            better="lower",
+        ),
+        Metric(
             "episode/frac_out_of_turns",
             "Episodes out of turns",
             "share",

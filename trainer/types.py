@@ -18,6 +18,11 @@ from trainer.events import EndReason
 from trainer.rewards.scoring import Score
 
 Author = Literal["policy", "environment"]
+# The error of an episode whose tokens would not be those that its policy read.
+REWRITTEN = (
+    "The environment did not go on with the conversation so far: it rewrites it, has "
+    "several agents, or the row was made from another task."
+)
 
 
 @dataclass(frozen=True, kw_only=True)

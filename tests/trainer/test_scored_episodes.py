@@ -279,6 +279,7 @@ def test_metrics_count_turns_calls_and_ends(played, failed):
             "episode/num_turns": (3 + 1 + 1 + 3) / 4,
             "episode/num_tool_calls": 1.0,
             "episode/frac_failed": 0.25,
+            "episode/frac_rewritten": 0.0,
             "episode/frac_out_of_turns": 0.25,
             "episode/reply_tokens": 2 * 9 / 4,
             "episode/frac_tool_errors": 0.5,

@@ -206,6 +206,17 @@ RULES = (
         unit="of episodes",
     ),
     AlertRule(
+        code="episodes_rewritten",
+        name="Taskset rewrites conversations",
+        why="The taskset compacts or branches conversations, or has several agents, so "
+        "the tokens are not those that the policy read and these episodes get no "
+        "score. Turn that off in environment.options, or choose another taskset.",
+        metric="episode/frac_rewritten",
+        # By default the run pauses at 0.2 (reward.max_error_share).
+        condition=Condition(kind=Kind.ABOVE, threshold=0.1),
+        unit="of episodes",
+    ),
+    AlertRule(
         code="tool_errors",
         name="Tool calls fail more often",
         why="More calls are malformed or fail than in the first steps. Read the "

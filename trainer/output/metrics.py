@@ -26,7 +26,7 @@ from trainer.parallel.world import World, waited_seconds
 from trainer.rewards.scoring import Score, signal_of
 from trainer.rewards.spec import Recipe
 from trainer.run.outcome import StepOutcome
-from trainer.types import Group, reward_matrix
+from trainer.types import REWRITTEN, Group, reward_matrix
 
 
 class Stopwatch:
@@ -188,6 +188,7 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         "episode/num_turns": sum(len(c.policy_turns) for c in episodes) / count,
         "episode/num_tool_calls": len(calls) / count,
         "episode/frac_failed": (ends["failed"] + ends["timeout"]) / count,
+        "episode/frac_rewritten": sum(c.error == REWRITTEN for c in episodes) / count,
         "episode/frac_out_of_turns": ends["turns"] / count,
         "episode/reply_tokens": sum(len(t.token_ids) for t in replies) / count,
     }

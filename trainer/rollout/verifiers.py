@@ -25,7 +25,7 @@ from trainer.rewards.child import Child, NoReply, TimedOut
 from trainer.rewards.rule import Message
 from trainer.rewards.rules.python_function import valid_metrics
 from trainer.rollout.environments import EnvironmentFailed, Reply, Said
-from trainer.types import ToolCall
+from trainer.types import REWRITTEN, ToolCall
 
 # Names the Python that has verifiers and the tasksets, if it is another than that of
 # `make environments`.
@@ -186,6 +186,8 @@ def reply_of(line: dict[str, Any], calls: Sequence[ToolCall]) -> Reply:
                 episode_reward=line["reward"],
                 metrics=valid_metrics(line["metrics"]),
             )
+        case "rewritten":
+            raise EnvironmentFailed(REWRITTEN)
         case end:
             raise EnvironmentFailed(line["error"], is_timeout=end == "timeout")
 

@@ -45,10 +45,6 @@ from trainer.rewards.child import questions, send, take_over_stdout
 
 __all__ = ["ChatHarness"]  # the one that the library finds here
 HARNESS = "cohort_chat"
-_REWRITTEN = (
-    "The environment did not go on with the conversation so far: it rewrites it, has "
-    "several agents, or the row was made from another task."
-)
 
 
 class ChatHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]  # not installed here
@@ -120,7 +116,7 @@ class _Episode:
         self._number, self._write = question["episode"], write
         self._said, self._tools = question["messages"], question["tools"]
         self.turns: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.error, self._num_turns = "", 0
+        self.is_rewritten, self._num_turns = False, 0
         self._time = asyncio.get_running_loop().time
         self._begin = self._time()
         self.clock = asyncio.timeout(question["seconds"])
@@ -140,8 +136,8 @@ class _Episode:
         tail, is_asking = messages[len(self._said) :], self.clock.when() is None
         is_same = messages == [*self._said, *tail] and tools == self._tools
         if is_asking or not is_same or bool(tail) != bool(self._num_turns):
-            self.error = _REWRITTEN
-            raise vf.ProviderError(self.error)
+            self.is_rewritten = True
+            raise vf.ProviderError("The conversation is another.")
         if self.turns.empty():
             self.tell(messages=tail)
         self.clock.reschedule(None)  # while the policy writes
@@ -161,7 +157,7 @@ class _Episode:
         self._write({"episode": self._number, "seconds": seconds, **fields})
 
 
-def _end_of(played: Any, error: str) -> dict[str, Any]:
+def _end_of(played: Any, *, is_rewritten: bool) -> dict[str, Any]:
     """Return the reward of an episode, or why it has none.
 
     The library records a reward of 0 for one that failed.
@@ -170,11 +166,12 @@ def _end_of(played: Any, error: str) -> dict[str, Any]:
     errors = [*played.errors, *(e for trace in played.traces for e in trace.errors)]
     if played.is_timeout or any(trace.is_timeout for trace in played.traces):
         return {"end": "timeout", "error": "A time limit of the taskset was reached."}
-    if error or not played.ok:
-        reasons = [error, *(f"{last.type}: {last.message}" for last in errors[-1:])]
-        return {"end": "failed", "error": next(filter(None, reasons), "No reason.")}
-    if len(traces) != 1 or len(traces[0].branches) != 1:
-        return {"end": "failed", "error": _REWRITTEN}
+    is_one = len(traces) == 1 and len(traces[0].branches) == 1
+    if is_rewritten or (played.ok and not is_one):
+        return {"end": "rewritten"}
+    if not played.ok:
+        reasons = [f"{last.type}: {last.message}" for last in errors[-1:]]
+        return {"end": "failed", "error": next(iter(reasons), "No reason.")}
     parts = {name: part.score for name, part in traces[0].rewards.items() if part}
     metrics = {**parts, **traces[0].metrics}
     return {"end": "done", "reward": traces[0].reward, "metrics": metrics}
@@ -269,7 +266,7 @@ class _Host(vf.Client):  # type: ignore[misc]  # not installed here
                     self._context,
                     on_trace=lambda trace: self._by_trace.update({trace.id: episode}),
                 )
-            end = _end_of(played, episode.error)
+            end = _end_of(played, is_rewritten=episode.is_rewritten)
         except TimeoutError:
             end = {"end": "timeout", "error": "The environment took too long."}
         except Exception as error:  # noqa: BLE001 - as a taskset has it

@@ -386,7 +386,7 @@ def test_every_team_has_the_built_in_rules(team):
     rules = list_rules(team.pk)
 
     assert [rule.built_in for rule in rules][:2] == ["not_finite", "kl"]
-    assert len(rules) == len(list_rules(team.pk)) == 22
+    assert len(rules) == len(list_rules(team.pk)) == 23
 
 
 COURSES = st.lists(

@@ -90,8 +90,10 @@ CASES: dict[str, tuple[list[Any], list[tuple[str, int]]]] = {
         [*steps(6, episode__frac_tool_errors=0.04),
          *steps(6, episode__frac_tool_errors=0.09),
          *steps(5, episode__frac_tool_errors=0.12, episode__frac_failed=0.06,
-                time__environment_share=0.6)],
-        [("episodes_fail", 15), ("environment_wait", 17), ("tool_errors", 17)],
+                episode__frac_rewritten=0.06, time__environment_share=0.6),
+         *steps(1, episode__frac_failed=0.2, episode__frac_rewritten=0.2)],
+        [("episodes_fail", 15), ("environment_wait", 17), ("tool_errors", 17),
+         ("episodes_rewritten", 18)],
     ),
     "log-probs differ from the first step": (
         [*steps(2, mismatch__mean=0.12), *steps(6)], [("mismatch_high", 1)]

@@ -13,12 +13,13 @@ from tests.trainer.tiny import config_tree
 from trainer.__main__ import main
 from trainer.config import DataConfig, EnvironmentConfig, RunConfig
 from trainer.data import Prompt, PromptRenderer, Row
+from trainer.output.metrics import episode_metrics
 from trainer.rollout import verifiers
 from trainer.rollout.environments import EnvironmentFailed, Said
 from trainer.rollout.episodes import TasksetPlayer, make_environment
 from trainer.rollout.verifiers import Taskset, reply_of, turn_line
 from trainer.seeding import derive
-from trainer.types import ToolCall
+from trainer.types import REWRITTEN, ToolCall
 
 # Answers the nth line of an episode with the lines that its task has for it.
 PROCESS = """
@@ -213,6 +214,17 @@ def test_a_failed_episode_has_a_reason_and_no_reward(play, end):
 
     assert [group[0].end_reason for group in groups] == [end, "done"]
     assert (groups[0][0].error, groups[0][0].reward) == ("no disk", None)
+
+
+def test_an_episode_whose_conversation_is_rewritten_is_counted(play):
+    [[lost], [other]], _ = play(
+        lambda *_: "b", [[{"end": "rewritten"}]], [[stop("no disk")]]
+    )
+
+    assert [lost.end_reason, other.end_reason] == ["failed", "failed"]
+    assert (lost.error, lost.reward) == (REWRITTEN, None)
+    group = SimpleNamespace(completions=[lost, other])
+    assert episode_metrics([group])["episode/frac_rewritten"] == 0.5
 
 
 def test_a_taskset_that_always_fails_leaves_no_score(play):
