@@ -67,7 +67,7 @@ def test_a_client_reads_a_server_without_turns(run, alice):
     for completion in tree["completions"]:
         del completion["turns"]
 
-    assert read(GroupDetail, tree).completions[0].turns == []
+    assert read(GroupDetail, tree).completions[0].turns == ()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

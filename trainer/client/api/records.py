@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,16 +23,12 @@ def read(kind: type[T], tree: Mapping[str, Any], **parts: Any) -> T:
     for part in fields(kind):
         if part.name in tree and part.name not in parts:
             values[part.name] = _value(part.name, tree[part.name])
-        elif part.name not in parts and not _has_default(part):
+        elif part.name not in parts and part.default is MISSING:
             raise ValueError(
                 f"The server sent a {kind.__name__} without {part.name!r}. Check the "
                 "server URL, or update the server."
             )
     return kind(**values)
-
-
-def _has_default(field: Field[Any]) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 def _value(name: str, value: Any) -> Any:
@@ -138,7 +134,7 @@ class SampledCompletion:
     advantage: float | None
     mean_logprob: float | None
     # Of an episode; empty for one turn of the policy, and from an older server.
-    turns: list[Turn] = field(default_factory=list)
+    turns: Sequence[Turn] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
