@@ -222,8 +222,10 @@ def preview_row(
         reply = tokenizers.ask(team_id=team.pk, model=model, question=question)
     except Busy as busy:
         return Preview(pending=str(busy), **at)
-    at["refusals"] = tuple(reply.get("refusals", ()))
-    at["drops_thinking"] = reply.get("drops_thinking", False)
+    at |= {
+        "refusals": tuple(reply.get("refusals", ())),
+        "drops_thinking": reply.get("drops_thinking", False),
+    }
     if problem := reply.get("problem"):
         return Preview(problem=problem, **at)
     first = [Piece(text=text, is_special=yes) for text, yes in reply["pieces"]]

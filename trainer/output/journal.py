@@ -308,15 +308,16 @@ class Journal:
     ) -> None:
         rewards = group.scored_rewards
         values = [notes_of(score) for score in group.scores]
-        is_any = any(completion.is_episode for completion in group.completions)
-        is_chat = is_any and uses_chat_template(self._tokenizer, config.data)
+        is_played = any(completion.is_episode for completion in group.completions)
         self._log.add(
             GroupScored,
             step=self.step,
             prompt_index=group.prompt.index,
             prompt=group.prompt.text,
             begun=group.prompt.begun,
-            messages=list(group.prompt.messages) if is_chat else [],
+            messages=list(group.prompt.messages)
+            if is_played and uses_chat_template(self._tokenizer, config.data)
+            else [],
             answer=group.prompt.row.answer,
             reward_mean=sum(rewards) / len(rewards) if rewards else None,
             reward_std=reward_std(group, ddof=config.advantage.ddof),

@@ -193,8 +193,9 @@ def episode_metrics(groups: Sequence[Group]) -> dict[str, float | None]:
         "episode/reply_tokens": sum(len(t.token_ids) for t in replies) / count,
     }
     if calls:
-        failed = [bool(call.error) for call in calls]
-        metrics["episode/frac_tool_errors"] = sum(failed) / len(failed)
+        metrics["episode/frac_tool_errors"] = sum(
+            bool(call.error) for call in calls
+        ) / len(calls)
     for number in range(_MOST_TURNS):
         rewards = [
             turn.reward
