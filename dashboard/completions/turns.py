@@ -152,8 +152,11 @@ def preference_pair(group: Group, *pair: Completion) -> dict[str, Any]:
         completion.text[start : blocks[-1].record.end]
         for completion, blocks in zip(pair, sides, strict=True)
     )
-    prompt = group.prompt + pair[0].text[:start]
-    return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+    return {
+        "prompt": group.prompt + pair[0].text[:start],
+        "chosen": chosen,
+        "rejected": rejected,
+    }
 
 
 def _message(group: Group, block: Block) -> dict[str, str]:

@@ -247,14 +247,13 @@ def _verifiers(values: dict[str, Any]) -> Sample:
         for n, k in zip(accumulate(ids), [*before[1:], 0], strict=True)
     ]
     total = sum(score for score in scores.values() if score is not None)
-    others = {OTHER_BRANCHES: num_branches - 1.0 or None}
     return Sample(
         step=_step({"step": step}),
         prompt=_prompt([node["message"] for node in branch[:first]], "nodes"),
         completion=text,
         answer=_answer(answer, "task"),
         reward=total if scores else None,
-        scores=scores | others,
+        scores=scores | {OTHER_BRANCHES: num_branches - 1.0 or None},
         advantage=_finite(advantage),
         num_tokens=sum(sampled) if all(ids) else None,
         mean_logprob=_finite(logprob),

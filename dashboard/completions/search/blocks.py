@@ -252,20 +252,17 @@ def read_column(blocks: Sequence[Block], name: str, rule: str = "") -> list[Colu
     column = column_cache.get(made, read)
     if len(column) < len(made):
         raise BlocksChanged
-    return [
-        _or_zeros(
-            column[ColumnKey(block.key, name, rule)]
-            if block.key
-            else _own(block, name, rule),
-            block,
-        )
+    columns = [
+        column[ColumnKey(block.key, name, rule)]
+        if block.key
+        else _own(block, name, rule)
         for block in blocks
     ]
-
-
-def _or_zeros(column: Column, block: Block) -> Column:
-    """Return the column, or zeros if the block has none of what it counts."""
-    return column if len(column) else np.zeros(block.num_completions, column.dtype)
+    # Zeros if a block has none of what the column counts.
+    return [
+        own if len(own) else np.zeros(block.num_completions, own.dtype)
+        for own, block in zip(columns, blocks, strict=True)
+    ]
 
 
 def _own(block: Block, name: str, rule: str) -> Column:

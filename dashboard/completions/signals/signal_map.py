@@ -225,9 +225,12 @@ def _describe(packed: Any, wait: float) -> dict[str, float | None]:
     total = max(means["step"], in_phases)
     # Only the steps whose groups are known say what was lost.
     measured = steps[np.isfinite(steps[:, -1])]
-    unknown = np.full(len(TIMINGS), math.nan)
     lost = dict(
-        zip(TIMINGS, measured.mean(axis=0) if len(measured) else unknown, strict=True)
+        zip(
+            TIMINGS,
+            measured.mean(axis=0) if len(measured) else [math.nan] * len(TIMINGS),
+            strict=True,
+        )
     )
     dead = {name: lost[f"dead_{name}"] for name in PHASES[:4]}
     # Of a batch that was sampled ahead, the run waits for less.

@@ -271,8 +271,7 @@ class LaunchDraft:
         the dataset.
         """
         starters, version = self.choices.starters, self.dataset_version
-        has_reward = self.recipe_version is not None or self.start.recipe
-        is_open = version is None and not has_reward
+        is_open = not (version or self.recipe_version or self.start.recipe)
         for starter in starters:
             rows = self.choices.own_dataset(starter)
             is_own = is_open and self.choices.own_recipe(starter)
@@ -286,10 +285,9 @@ class LaunchDraft:
         is_countdown = any(rule.get("kind") == "countdown" for rule in rules)
         order = ["countdown", "smollm2"] if is_countdown else ["smollm2", "countdown"]
         by_key = {starter.key: starter for starter in starters}
-        for key in [*order, *by_key]:
-            if key in by_key:
-                self.use_model(by_key[key].path)
-                return
+        key = next((key for key in [*order, *by_key] if key in by_key), None)
+        if key is not None:
+            self.use_model(by_key[key].path)
 
     def fit_rows(self) -> None:
         """Fit the start to the dataset, unless it is that of the run it copies.
