@@ -167,6 +167,11 @@ class Plain:
         except ValueError:
             model = AutoModelForImageTextToText.from_pretrained(folder, **settings)
         self.model = model.eval()
+        for layer in model.modules():
+            if hasattr(layer, "time_step_limit"):
+                # transformers' own pass bounds a step of Zamba2 and Nemotron-H from
+                # below, but neither its sampling nor vLLM do.
+                layer.time_step_limit = (0.0, float("inf"))
         self._filler = [2] * longest
 
     def logprobs(

@@ -192,6 +192,11 @@ def _read(
             f"The model {source} has {_named(unused)}, which {type(model).__name__} "
             "does not use."
         )
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "time_step_limit"):
+            # a step has no bounds while a token is sampled, here or in vLLM
+            layer.time_step_limit = (0.0, math.inf)
     model.eval()
     return model
 
