@@ -437,6 +437,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "LFM2 MoE": plain(
         "lfm2_moe", EXPERTS, layer_types=["conv", "full_attention"], num_dense_layers=1
     ),
+    "LFM3": plain(
+        "lfm3",
+        WINDOW,
+        HEAD,
+        num_hidden_layers=3,
+        layer_types=["conv", "sliding_attention", "full_attention"],
+    ),
     "RWKV": plain("rwkv"),
     "xLSTM": plain("xlstm", embedding_dim=32, num_heads=2, num_blocks=2, chunk_size=8),
 }

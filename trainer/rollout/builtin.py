@@ -10,7 +10,7 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -25,10 +25,13 @@ from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import (
     States,
     bytes_per_token,
+    count_bytes,
     is_growing,
+    is_recurrent,
     join_caches,
     load_states,
     make_cache,
+    select_rows,
 )
 from trainer.rollout.decoder import (
     Decoding,
@@ -165,10 +168,9 @@ class TransformersEngine:
             ),
             default=0,
         )
-        model = self._policy.model
+        token_bytes, state_bytes = self._row_bytes
         # a layer's buffer is there twice while it grows
-        row = 1.1 * bytes_per_token(model.config, model.dtype)
-        row *= longest
+        row = 1.1 * token_bytes * longest + state_bytes
         penalised = params.repetition_penalty != 1
         row += (
             _BYTES_PER_DRAWN_LOGIT + _BYTES_PER_PENALISED_LOGIT * penalised
@@ -185,6 +187,18 @@ class TransformersEngine:
         rows = min(wanted, fitting_rows(free=free, row_bytes=row))
         prefixes.resize(SAMPLING_SHARE * free - rows * row)
         return rows
+
+    @cached_property
+    def _row_bytes(self) -> tuple[int, int]:
+        """Bytes of a row's keys and values per token, and of its recurrent states."""
+        model = self._policy.model
+        cache = make_cache(model.config)
+        if not is_recurrent(cache):
+            return bytes_per_token(model.config, model.dtype), 0
+        token = torch.zeros(1, 1, dtype=torch.long, device=self._policy.device)
+        with torch.inference_mode():
+            self._policy.body(input_ids=token, past_key_values=cache, use_cache=True)
+        return count_bytes(cache)
 
     def _check(self, requests: Sequence[Request], params: SamplingParams) -> None:
         """Leave ways to decode whose log-probs are not those of the policy's pass.
@@ -443,11 +457,16 @@ class TransformersEngine:
         kept: list[States] = [[] for _ in prompts]
         if self.prefixes is not None:
             kept = self.prefixes.take(prompts)
+        # a recurrent state would take padding in, so equal lengths go together
+        is_equal = is_recurrent(make_cache(self._policy.model.config))
         num_new = [
-            len(prompt) - states[0][0].shape[1] if states else width
+            len(prompt) - (states[0][0].shape[1] if states else 0)
+            if states or is_equal
+            else width
             for prompt, states in zip(prompts, kept, strict=True)
         ]
-        places = cut_prefill(num_new, max_tokens=_PREFILL_TOKENS)
+        spread = 1 if is_equal else 2
+        places = cut_prefill(num_new, max_tokens=_PREFILL_TOKENS, spread=spread)
         parts = [
             self._prefill_part(
                 ids[part],
@@ -462,7 +481,7 @@ class TransformersEngine:
         order = torch.tensor([place for part in places for place in part])
         if (order.diff() != 1).any():
             back = order.argsort().to(device)
-            cache.batch_select_indices(back)
+            select_rows(cache, back)
             hidden = hidden[back]
         return cache, hidden, mask
 
@@ -473,7 +492,10 @@ class TransformersEngine:
         kept: Sequence[States],
         num_new: int,
     ) -> tuple[DynamicCache, torch.Tensor]:
-        """Compute the last `num_new` tokens of each prompt; those before are kept."""
+        """Compute the last `num_new` tokens of each prompt.
+
+        Those before are kept, or are padding where a layer is recurrent.
+        """
         cache, body = make_cache(self._policy.model.config), self._policy.body
         if "past_key_values" not in inspect.signature(body.forward).parameters:
             raise ValueError(
@@ -482,12 +504,15 @@ class TransformersEngine:
                 'rollout.source to "dataset".'
             )
         first = ids.shape[1] - num_new
-        if first > 0:
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:]
+        if is_recurrent(cache):
+            mask = mask[:, first:]  # before them there is padding alone
+        elif first > 0:
             load_states(cache, kept, mask[:, :first].sum(dim=1).tolist(), width=first)
         hidden = body(
             input_ids=ids[:, first:],
             attention_mask=mask,
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0)[:, first:],
+            position_ids=positions,
             past_key_values=cache,
             use_cache=True,
         )[0]

@@ -6,18 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import PreTrainedConfig
 from transformers.cache_utils import (
     DummyLayer,
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
 )
 
 # Room for new tokens added at a time.
 _BLOCK = 64
 # Keys and values of one sequence, [heads, tokens, d], layer by layer.
 States = list[tuple[torch.Tensor, torch.Tensor]]
+_KINDS = {
+    *(DynamicLayer, DynamicSlidingWindowLayer, DummyLayer),
+    *(LinearAttentionLayer, LinearAttentionAndFullAttentionLayer),
+}
+# These keep their states in a class of their own, or in the model itself.
+_OWN_CACHES = {"minimax", "recurrent_gemma"}
 
 
 def bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:
@@ -100,21 +109,24 @@ def _selected(buffer: torch.Tensor, length: int, indices: torch.Tensor) -> torch
 
 
 def make_cache(config: PreTrainedConfig) -> DynamicCache:
-    """Return an empty cache for a model; layers with a window keep transformers' own
-    kind.
+    """Return an empty cache for a model.
 
-    Layers without a state, or that attend to another layer's, are dummies.
+    Layers with a window, or with a recurrent or convolutional state, keep transformers'
+    own kind. Layers without a state, or that attend to another layer's, are dummies.
 
     Raises:
-        ValueError: the model has layers that keep another kind of state.
+        ValueError: the model keeps another kind of state.
     """
     try:
         cache = DynamicCache(config=config)
     except KeyError as error:
         raise _stateful(str(error.args[0])) from error
-    for layer in cache.layers:
-        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer):
-            raise _stateful(type(layer).__name__)
+    kinds = [type(layer) for layer in cache.layers]
+    if unknown := set(kinds) - _KINDS:
+        raise _stateful(unknown.pop().__name__)
+    kind = config.get_text_config().model_type
+    if kind in _OWN_CACHES or set(kinds) == {LinearAttentionLayer}:
+        raise _stateful(kind)
     cache.layers = [
         GrowingLayer() if type(layer) is DynamicLayer else layer  # type: ignore[no-untyped-call]  # its base is
         for layer in cache.layers
@@ -124,8 +136,8 @@ def make_cache(config: PreTrainedConfig) -> DynamicCache:
 
 def _stateful(kind: str) -> ValueError:
     return ValueError(
-        f"Cohort's decoder cannot sample from this model: its {kind} layers keep more "
-        "than keys and values. Choose another model or, if vLLM supports this one, set "
+        f"Cohort's decoder cannot sample from this model: it does not support a {kind} "
+        "layer's state. Choose another model or, if vLLM supports this one, set "
         'rollout.engine to "vllm_server".'
     )
 
@@ -135,6 +147,38 @@ def is_growing(cache: DynamicCache) -> bool:
     all.
     """
     return all(isinstance(layer, GrowingLayer) for layer in cache.layers)
+
+
+def is_recurrent(cache: DynamicCache) -> bool:
+    """Return whether a layer has a state that each token changes, padding too."""
+    return any(isinstance(layer, LinearAttentionLayer) for layer in cache.layers)
+
+
+def count_bytes(cache: DynamicCache) -> tuple[int, int]:
+    """Count bytes of keys and values, and of states of a fixed size."""
+    growing = list[torch.Tensor | None]()
+    fixed = list[torch.Tensor | None]()
+    for layer in cache.layers:
+        if isinstance(layer, DynamicLayer):
+            growing += layer.keys, layer.values
+        if isinstance(layer, LinearAttentionLayer):
+            fixed += [*layer.conv_states.values(), *layer.recurrent_states.values()]
+    return _num_bytes(growing), _num_bytes(fixed)
+
+
+def _num_bytes(states: Sequence[torch.Tensor | None]) -> int:
+    return sum(state.nbytes for state in states if state is not None)
+
+
+def select_rows(cache: DynamicCache, indices: torch.Tensor) -> None:
+    """Keep the given rows, in the given order; a row may be taken repeatedly."""
+    layers: list[Any] = cache.layers
+    for layer in layers:
+        if isinstance(layer, LinearAttentionLayer):
+            # it has no batch_select_indices
+            layer.reorder_cache(indices)  # type: ignore[arg-type]  # any integers do
+        else:
+            layer.batch_select_indices(indices)
 
 
 def load_states(
@@ -165,16 +209,35 @@ def load_states(
 
 
 def join_caches(caches: list[DynamicCache]) -> DynamicCache:
-    """Return the rows of several caches of equal length as one cache."""
+    """Return the rows of several caches as one, padded on their left."""
     first, *rest = caches
     for index, layer in enumerate(first.layers) if rest else ():
-        if not isinstance(layer, DynamicLayer):
-            continue  # a dummy
         same: list[Any] = [layer, *(cache.layers[index] for cache in rest)]
-        keys = torch.cat([other.keys for other in same])
-        values = torch.cat([other.values for other in same])
+        if isinstance(layer, LinearAttentionLayer):
+            for kind in ("conv_states", "recurrent_states"):
+                _join_states([getattr(other, kind) for other in same])
+        if not isinstance(layer, DynamicLayer):
+            continue  # it has no keys
+        keys = _joined([other.keys for other in same])
+        values = _joined([other.values for other in same])
         if isinstance(layer, GrowingLayer):
             layer.hold(keys, values)
         else:
             layer.keys, layer.values = keys, values
+        if isinstance(layer, DynamicSlidingWindowLayer):
+            layer.cumulative_length = max(other.cumulative_length for other in same)
     return first
+
+
+def _join_states(states: list[dict[int, Any]]) -> None:
+    """Put all rows into the first."""
+    for number, state in states[0].items():
+        if state is not None:
+            states[0][number] = torch.cat([other[number] for other in states])
+
+
+def _joined(states: list[torch.Tensor]) -> torch.Tensor:
+    width = max(other.shape[2] for other in states)
+    return torch.cat(
+        [functional.pad(other, (0, 0, width - other.shape[2], 0)) for other in states]
+    )

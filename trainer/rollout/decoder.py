@@ -25,7 +25,7 @@ from trainer.model.attention import takes_keys_used, varlen_attention
 from trainer.model.loading import has_four_bits, is_built_like_llama
 from trainer.model.logprobs import LogitMap, compiled, is_fused
 from trainer.model.policy import Policy
-from trainer.rollout.cache import States, is_growing
+from trainer.rollout.cache import States, is_growing, select_rows
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.llama import (
     LEAVING_SHARE,
@@ -465,7 +465,7 @@ class AnyDecoder:
         padding: torch.Tensor,
         owners: torch.Tensor,
     ) -> None:
-        cache.batch_select_indices(owners)
+        select_rows(cache, owners)
         self._body = policy.body
         self._cache = cache
         self._padding = padding[owners]
@@ -490,7 +490,7 @@ class AnyDecoder:
         return num_ended >= LEAVING_SHARE * num_rows
 
     def keep(self, rows: torch.Tensor) -> None:
-        self._cache.batch_select_indices(rows)
+        select_rows(self._cache, rows)
         self._padding = self._padding[rows]
 
     def states_of(self, row: int, span: slice) -> States:

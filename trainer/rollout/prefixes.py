@@ -98,11 +98,13 @@ def cpu_bytes() -> int:
     return int(_CPU_SHARE * total) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def cut_prefill(num_new: Sequence[int], *, max_tokens: int) -> list[list[int]]:
+def cut_prefill(
+    num_new: Sequence[int], *, max_tokens: int, spread: int = 2
+) -> list[list[int]]:
     """Return places of prompts that go through the model together.
 
     Each prompt of a part computes as many tokens as the one with the most to compute,
-    so their numbers are alike.
+    so their numbers are alike: the largest is at most `spread` times the smallest.
 
     >>> cut_prefill([90, 4, 90, 5], max_tokens=1_000)
     [[1, 3], [0, 2]]
@@ -112,7 +114,7 @@ def cut_prefill(num_new: Sequence[int], *, max_tokens: int) -> list[list[int]]:
         count = num_new[place]
         if (
             not parts
-            or count > 2 * num_new[parts[-1][0]]
+            or count > spread * num_new[parts[-1][0]]
             or (len(parts[-1]) + 1) * count > max_tokens
         ):
             parts.append([])

@@ -124,7 +124,7 @@ def check_decoder(config: RunConfig, *, num_processes: int) -> None:
     The model's settings tell it, before any weight is loaded.
 
     Raises:
-        ValueError: some of its layers keep a state that is not keys and values.
+        ValueError: the decoder does not support a state that its layers keep.
     """
     phases = [phase.config for phase in config.phase_configs]
     may_be_vllm = (

@@ -33,7 +33,7 @@ _FLAT_ROPES = ("default", "linear", "llama3")
 _PADDED = {
     *("bamba", "bloom", "codegen", "deepseek_v32", "doge", "falcon", "falcon_h1"),
     *("falcon_mamba", "gpt_neo", "gpt_oss", "gptj", "granitemoehybrid", "jamba"),
-    *("kimi_linear", "lfm2", "lfm2_moe", "llama4_text", "mamba", "mamba2"),
+    *("kimi_linear", "lfm2", "lfm2_moe", "lfm3", "llama4_text", "mamba", "mamba2"),
     *("mimo_v2_flash", "minimax", "mpt", "nemotron", "nemotron_h", "olmo_hybrid"),
     *("openai-gpt", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     *("recurrent_gemma", "rwkv", "stablelm", "xglm", "xlstm", "zamba2"),

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import FalconH1Config, Lfm2Config, PreTrainedConfig
+from transformers import (
+    Mamba2Config,
+    MiniMaxConfig,
+    PreTrainedConfig,
+    RecurrentGemmaConfig,
+)
 
 from tests.trainer.rollout.test_rollout import ids_of, requests_of
 from tests.trainer.rollout.test_rollout_engines import SERVER, config_of
@@ -207,8 +212,9 @@ def test_a_class_that_vllm_would_borrow_from_transformers_is_refused(
 
 
 STATEFUL: list[PreTrainedConfig] = [
-    FalconH1Config(),  # states beside keys and values
-    Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]),
+    Mamba2Config(),  # no keys and values
+    MiniMaxConfig(),  # a cache of its own
+    RecurrentGemmaConfig(),  # states in the model itself
 ]
 
 
@@ -350,7 +356,7 @@ def alone(policy, monkeypatch) -> Any:
     monkeypatch.setattr(select, "VllmSampler", lambda _settings: sampler)
     monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
     monkeypatch.setattr(
-        select, "make_cache", lambda _config: make_cache(FalconH1Config())
+        select, "make_cache", lambda _config: make_cache(Mamba2Config())
     )
     return sampler
 
