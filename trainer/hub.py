@@ -20,8 +20,8 @@ from transformers.utils.hub import cached_file
 
 from trainer.config import HUB_ID
 from trainer.console import print_error
+from trainer.disk import open_inside, resolve_inside
 from trainer.internet import why_unreachable
-from trainer.model_files import open_inside, resolve_inside
 
 CONFIG, _ADAPTER_CONFIG = "config.json", "adapter_config.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"

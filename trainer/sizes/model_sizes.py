@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from trainer.config import RunConfig
 from trainer.config.reading import why_unreadable
-from trainer.model_files import open_inside
+from trainer.disk import open_inside
 from trainer.rewards.rules.reward_model import RewardModelParams
 
 _TOO_LARGE = 10**10  # for a size of any model

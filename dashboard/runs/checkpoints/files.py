@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from dashboard.datasets.limits import check_disk_space
 from dashboard.project.errors import UserError
 from dashboard.runs.queries import run_directory
-from trainer.model_files import open_inside
+from trainer.disk import open_inside
 
 BLOCK_BYTES = 8 * 1024 * 1024
 MANIFEST = "manifest.json"

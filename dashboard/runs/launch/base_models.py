@@ -16,7 +16,7 @@ from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.project.errors import UserError
 from dashboard.runs.models import ENDED, PublishedModel, Run
 from trainer.config import HUB_ID, named_models
-from trainer.model_files import open_inside
+from trainer.disk import open_inside
 
 MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
 TITLES = {
