@@ -11,7 +11,7 @@ from trainer.stopping import exit_process
 
 COMMANDS = {
     "run": ("trainer.parallel.launch", "train a model from a run configuration"),
-    "cluster": ("trainer.parallel.ray_driver", "show what a Ray cluster has"),
+    "cluster": ("trainer.parallel.ray_cluster", "show what a Ray cluster has"),
     "reference": (
         "trainer.serving.reference_server",
         "serve a reference model to trainers",

@@ -200,7 +200,7 @@ class RunDirectory:
 
     @property
     def ray_storage(self) -> Path:
-        """Has the name of its folder in COHORT_RAY_STORAGE: parallel/ray_driver.py."""
+        """Has the name of its folder in COHORT_RAY_STORAGE: parallel/ray_cluster.py."""
         return self.path / "ray-storage"
 
     @property

@@ -28,9 +28,10 @@ from tests.trainer.tiny import read_events, run_trainer, start_trainer, write_co
 from tests.trainer.waiting import wait_until
 from trainer.config import DistributedConfig, RunConfig, read_config
 from trainer.output.checkpoint import verify_checkpoint
-from trainer.parallel import ray_driver
+from trainer.parallel import ray_cluster, ray_driver
 from trainer.parallel.launch import EXIT_FAILED, EXIT_PAUSED, EXIT_STOPPED
-from trainer.parallel.ray_driver import STORAGE, complaint_of
+from trainer.parallel.ray_cluster import ADDRESS, STORAGE, ClusterAway
+from trainer.parallel.ray_driver import complaint_of
 from trainer.parallel.world import _patience
 
 # Beside two other workers both ranks are there after 65 to 95 seconds.
@@ -210,7 +211,7 @@ def test_nodes_without_the_runs_folder_use_the_storage(
 def test_a_cluster_that_is_away_loses_an_attempt_and_no_stop(
     stop, code, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv(ray_driver.ADDRESS, "127.0.0.1:9")
+    monkeypatch.setenv(ADDRESS, "127.0.0.1:9")
     monkeypatch.setattr(ray_driver, "CONNECT_SECONDS", 0.0)
     monkeypatch.setattr(ray_driver, "Requests", lambda: Namespace(stop=stop))
     monkeypatch.setattr(ray_driver, "end_by", lambda number: -number)
@@ -329,17 +330,17 @@ def test_a_note_stays_while_its_folder_may(tmp_path, monkeypatch, capsys):
     note.touch()
     monkeypatch.setenv("COHORT_RAY_STORAGE", f"file://{storage}")
 
-    assert ray_driver.delete_stored(note.parent) == EXIT_FAILED  # it is not mounted
+    assert ray_cluster.delete_stored(note.parent) == EXIT_FAILED  # it is not mounted
     assert note.exists()
     assert note.name in capsys.readouterr().out
 
     (storage / note.name / "checkpoints").mkdir(parents=True)
     with (note.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert ray_driver.delete_stored(note.parent) == 0  # another worker does it
+        assert ray_cluster.delete_stored(note.parent) == 0  # another worker does it
     assert note.exists()
 
-    assert ray_driver.delete_stored(note.parent) == 0
+    assert ray_cluster.delete_stored(note.parent) == 0
     assert not note.exists()
     assert not (storage / note.name).exists()
     assert storage.exists()
@@ -443,7 +444,7 @@ def test_the_storages_password_is_not_printed(tmp_path, monkeypatch, capsys):
     error = OSError("no answer of user:p@ss@host, nor user:p%40ss@host")
     monkeypatch.setattr(files, "_storage", Mock(names_in=Mock(side_effect=error)))
 
-    with pytest.raises(ray_driver.ClusterAway) as caught:
+    with pytest.raises(ClusterAway) as caught:
         files.put_inputs("b")
     ray_driver._complain(str(caught.value))
 
@@ -550,11 +551,11 @@ def attempt_of(folder: Path) -> tuple[Namespace, RunConfig]:
     return args, read_config(config)
 
 
-def files_of(folder: Path) -> ray_driver._Files:
+def files_of(folder: Path) -> ray_cluster.Files:
     from trainer.parallel import ray_worker  # Ray takes a second to load
 
     storage = f"file://{folder}/storage"
-    return ray_driver._Files(ray_worker, storage, *attempt_of(folder))
+    return ray_cluster.Files(ray_worker, storage, *attempt_of(folder))
 
 
 @pytest.mark.slow
