@@ -5,13 +5,18 @@ FROM vllm/vllm-openai:v0.32.0
 # The base image's entrypoint serves a model; this image runs its command.
 ENTRYPOINT []
 WORKDIR /app
-COPY pyproject.toml README.md LICENSE requirements.lock ./
+COPY pyproject.toml README.md LICENSE requirements.lock requirements-web.lock ./
 # Packages that were built together keep their versions. Others may be upgraded,
 # because Cohort needs newer versions of some, such as nvidia-ml-py. vLLM asks for an
-# older transformers than it works with and Cohort needs, so that one is the lock's.
+# older transformers than it works with and Cohort needs, so that one is the lock's, as
+# is all that the base image does not have.
 RUN python3 -m pip list --format=freeze --exclude-editable > /tmp/base.txt \
  && grep -E "^(torch|triton|vllm|flashinfer|xgrammar|nvidia[-_]([^m]|m[^l])|cuda|numpy)" /tmp/base.txt > /tmp/kept.txt \
  && grep -oE "^(transformers|tokenizers)==[^ ]+" requirements.lock >> /tmp/kept.txt \
+ && awk '{name = tolower($1); sub(/==.*/, "", name); gsub(/[_.]+/, "-", name)} \
+    NR == FNR {base[name]; next} \
+    /^[a-z0-9]/ && !(name in base) {sub(/ \\$/, ""); print}' \
+    /tmp/base.txt requirements.lock requirements-web.lock >> /tmp/kept.txt \
  && python3 -m pip install --no-cache-dir --constraint /tmp/kept.txt ".[web,engine,observe,ray]"
 # Created here so that a volume mounted there gets the same owner.
 RUN useradd --system --uid 10001 --create-home cohort \

@@ -102,6 +102,26 @@ def test_training_image_has_versions_that_the_engine_allows():
     assert wanted["transformers"].contains(pins["transformers"])
 
 
+def test_training_image_takes_from_the_locks_what_its_base_lacks(tmp_path):
+    text = (DOCKER / "gpu.Dockerfile").read_text()
+    [command] = re.findall(r"(awk '.+?) >> /tmp/kept.txt", text, re.DOTALL)
+    (tmp_path / "base.txt").write_text("PyYAML==6.0\ntyping_extensions==4.0\n")
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", command.replace("/tmp", str(tmp_path))],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    pins = [Requirement(line) for line in done.stdout.splitlines()]
+    names = {pin.name for pin in pins}
+    assert {"django", "celery", "peft", "sentry-sdk"} <= names
+    assert not {"pyyaml", "typing-extensions"} & names
+    assert all(str(pin.specifier).startswith("==") for pin in pins)
+
+
 @pytest.mark.slow  # torch is loaded twice, and a wheel may be fetched
 def test_training_images_commands_run_with_the_oldest_transformers(tmp_path):
     [commands] = re.findall(
