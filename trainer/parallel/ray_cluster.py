@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -140,13 +140,17 @@ def delete_stored(notes: Path) -> int:
 
 def show(args: argparse.Namespace) -> int:
     """Print one JSON object; where the cluster does not answer, its `error` says so."""
-    rows: list[dict[str, Any]] = []
+    facts: dict[str, Any] = {
+        "address": args.address,
+        "ray_version": None,
+        "error": unreachable(args.address),
+        "nodes": [],
+    }
     look = threading.Thread(
-        target=lambda: rows.append(describe(args.address)), daemon=True
+        target=lambda: facts.update(describe(args.address)), daemon=True
     )
     look.start()
     look.join(LOOK_SECONDS)
-    facts = rows[0] if rows else _facts(args.address, unreachable(args.address))
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
     if look.is_alive():
@@ -155,17 +159,14 @@ def show(args: argparse.Namespace) -> int:
 
 
 def describe(address: str) -> dict[str, Any]:
-    """Nodes with their GPUs and CPUs, asked of the head: this machine need be none."""
+    """Ask the head for nodes with their GPUs and CPUs: this machine need be none."""
     try:
         load_ray()
-        if not is_listening(address):
-            return _facts(address, unreachable(address))
-        return _ask_head(address)
+        return _ask_head(address) if is_listening(address) else {}
     except CannotRun as error:
-        return _facts(address, str(error))
+        return {"error": str(error)}
     except Exception as error:  # noqa: BLE001 - Ray's are of many types
-        sentence = f"The Ray cluster at {address} refused: {first_line(error)}"
-        return _facts(address, sentence)
+        return {"error": f"The Ray cluster at {address} refused: {first_line(error)}"}
 
 
 def _ask_head(address: str) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def _ask_head(address: str) -> dict[str, Any]:
             f"The cluster has Ray {version} on Python {python}; this worker has Ray "
             f"{ours[0]} on Python {ours[1]}. Install the same versions."
         )
-    return _facts(address, error, version, nodes)
+    return {"ray_version": version, "error": error, "nodes": nodes}
 
 
 def _describe_node(
@@ -209,20 +210,6 @@ def _describe_node(
         "cpus": has.get("CPU", 0.0),
         "cpus_free": unused.get("CPU", 0.0),
         "memory_bytes": int(has.get("memory", 0)),
-    }
-
-
-def _facts(
-    address: str,
-    error: str | None,
-    version: str | None = None,
-    nodes: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    return {
-        "address": address,
-        "ray_version": version,
-        "error": error,
-        "nodes": list(nodes),
     }
 
 
