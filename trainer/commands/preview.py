@@ -96,7 +96,7 @@ def answer(
     try:
         config = DataConfig.model_validate({**question["data"], "rows": "stdin"})
         if question.get("environment"):
-            renderer, facts = _prepare_episodes(tokenizer, config, question)
+            renderer, facts = _prepare_episodes(tokenizer, config, row, question)
         else:
             renderer = PromptRenderer(tokenizer, config)
         token_ids = renderer.token_ids(row)
@@ -161,26 +161,30 @@ def play(question: dict[str, Any]) -> dict[str, Any]:
     except EnvironmentFailed as error:
         return {"problem": str(error)}
     except ValueError as error:
-        is_source = not isinstance(error.__cause__, EnvironmentFailed)
-        return {"problem": str(error), "is_source": is_source}
+        return {"problem": str(error), "is_source": True}
     return played | {"seconds": time.monotonic() - begin}
 
 
 def _prepare_episodes(
-    tokenizer: PreTrainedTokenizerBase, config: DataConfig, question: dict[str, Any]
+    tokenizer: PreTrainedTokenizerBase,
+    config: DataConfig,
+    row: Row,
+    question: dict[str, Any],
 ) -> tuple[PromptRenderer, dict[str, Any]]:
     """Return what renders the prompts of episodes, and why there can be none."""
     # Most previews are of single turns and need not wait for these.
-    from trainer.rollout.chat import ChatFormat  # noqa: PLC0415
-    from trainer.rollout.episodes import make_environment, renderer_of  # noqa: PLC0415
+    from trainer.rollout.episodes import (  # noqa: PLC0415
+        chat_of,
+        make_environment,
+        make_renderer,
+    )
 
     settings = EnvironmentConfig.model_validate(question["environment"])
     environment = make_environment(settings)
-    tools = environment.tools if environment else ()
-    chat = ChatFormat(tokenizer, config, tools=tools)
+    assert environment
+    chat = chat_of(tokenizer, config, environment, row)
     refusals = chat.check(_end_ids(tokenizer))
-    seed = int(question["seed"])
-    return renderer_of(tokenizer, config, environment, seed=seed), {
+    return make_renderer(tokenizer, config, settings, seed=int(question["seed"])), {
         "refusals": refusals,
         "drops_thinking": not refusals and chat.drops_thinking,
     }

@@ -57,7 +57,11 @@ from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.episodes import check_environment, make_renderer, make_sampler
+from trainer.rollout.episodes import (
+    check_environment,
+    make_renderer,
+    make_sampler,
+)
 from trainer.rollout.prefixes import PrefixStore
 from trainer.run.setup import prepare, set_up_torch
 from trainer.run.state import Run, RunPaths, RunState, enter_phase
@@ -571,7 +575,11 @@ def _sample_side(
     """
     check_environment(policy.tokenizer, config, rows[0], eos_ids=policy.eos_ids)
     renderer = make_renderer(
-        policy.tokenizer, config, num_embeddings=policy.num_embeddings
+        policy.tokenizer,
+        config.data,
+        config.environment,
+        seed=config.seed,
+        num_embeddings=policy.num_embeddings,
     )
     prompts = [renderer.render(row) for row in rows]
     engine = TransformersEngine(

@@ -91,7 +91,9 @@ def main(args: argparse.Namespace) -> int:
             num_eval_rows=config.data.num_eval_rows,
             seed=config.seed,
         )
-        renderer = make_renderer(policy.tokenizer, config)
+        renderer = make_renderer(
+            policy.tokenizer, config.data, config.environment, seed=config.seed
+        )
         prompts = [renderer.render(row) for row in rows]
         gaps = measure(config, policy, engine, prompts, num_steps=args.steps)
     except ValueError as error:

@@ -68,7 +68,7 @@ class Environment(Protocol):
         ...
 
 
-class EnvironmentFailed(Exception):
+class EnvironmentFailed(ValueError):
     """An environment has no answer, for a reason that the user reads."""
 
     def __init__(self, text: str, *, is_timeout: bool = False) -> None:

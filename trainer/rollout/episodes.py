@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
-from queue import SimpleQueue
-from typing import Any, Protocol
+from itertools import chain, groupby
+from threading import current_thread
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -25,7 +25,7 @@ from trainer.host import tick
 from trainer.rewards.judge import limited_to
 from trainer.rewards.rule import Message
 from trainer.rewards.sandbox.pool import asking_for
-from trainer.rollout.chat import Between, ChatFormat
+from trainer.rollout.chat import ChatFormat
 from trainer.rollout.engine import (
     JointEngine,
     OnGroup,
@@ -60,99 +60,12 @@ _NUM_OWNERS = 8
 _GATHER_SECONDS = 0.2
 
 
-class Sampler(Protocol):
-    """Gives prompts their completions."""
-
-    idle_seconds: float  # in which the engine waited for replies
-
-    def play(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup = ignore,
-    ) -> list[tuple[Rollout, ...]]:
-        """Return for each prompt one completion per seed, in order.
-
-        Args:
-            prompts: P of them.
-            seeds: of each prompt's completions, as an engine takes them.
-            params: of sampling; limits of an episode come on top.
-            on_group: told of a prompt once all its completions have ended, while
-                others have not.
-        """
-        ...
-
-
-def make_sampler(engine: RolloutEngine, config: RunConfig) -> Sampler:
-    """Return what plays the run's environment; without one it samples single turns."""
-    environment = make_environment(config.environment)
-    if environment is None:
-        return SingleTurns(engine)
-    limits = Limits.of(config)
-    if isinstance(environment, Taskset):
-        return TasksetPlayer(engine, environment, config, limits=limits)
-    chat = ChatFormat(engine.tokenizer, config.data, tools=environment.tools)
-    return EpisodePlayer(engine, environment, chat, limits=limits, seed=config.seed)
-
-
-def make_renderer(
-    tokenizer: PreTrainedTokenizerBase,
-    config: RunConfig,
-    *,
-    num_embeddings: int | None = None,
-) -> PromptRenderer:
-    """Return what renders a run's rows: with its environment's tools and opening."""
-    return renderer_of(
-        tokenizer,
-        config.data,
-        make_environment(config.environment),
-        seed=config.seed,
-        num_embeddings=num_embeddings,
-    )
-
-
-def renderer_of(
-    tokenizer: PreTrainedTokenizerBase,
-    data: DataConfig,
-    environment: Environment | None,
-    *,
-    seed: int,
-    num_embeddings: int | None = None,
-) -> PromptRenderer:
-    """Return what renders rows with the environment's tools and opening."""
-    if environment is None:
-        return PromptRenderer(tokenizer, data, num_embeddings=num_embeddings)
-
-    def open_row(row: Row) -> Sequence[Message]:
-        try:
-            return environment.open(row, environment_seed(seed, row))
-        except EnvironmentFailed as error:
-            raise ValueError(str(error)) from error
-
-    return PromptRenderer(
-        tokenizer,
-        data,
-        num_embeddings=num_embeddings,
-        tools=environment.tools,
-        opening=open_row,
-    )
-
-
 def make_environment(config: EnvironmentConfig) -> Environment | None:
     """Return the environment of a run; None: a completion is one turn.
 
     Raises:
         ValueError: its source is none, or there is no sandbox for it.
     """
-    try:
-        return _environment_of(config)
-    except EnvironmentFailed as error:
-        raise ValueError(str(error)) from error
-
-
-def _environment_of(config: EnvironmentConfig) -> Environment | None:
     match config.kind:
         case "none":
             return None
@@ -177,6 +90,31 @@ def _environment_of(config: EnvironmentConfig) -> Environment | None:
             return open_taskset(config.model_dump_json())
 
 
+def make_renderer(
+    tokenizer: PreTrainedTokenizerBase,
+    data: DataConfig,
+    settings: EnvironmentConfig,
+    *,
+    seed: int,
+    num_embeddings: int | None = None,
+) -> PromptRenderer:
+    """Return what renders a run's rows: with its environment's tools and opening.
+
+    Args:
+        seed: of the run.
+    """
+    environment = make_environment(settings)
+    if environment is None:
+        return PromptRenderer(tokenizer, data, num_embeddings=num_embeddings)
+    return PromptRenderer(
+        tokenizer,
+        data,
+        num_embeddings=num_embeddings,
+        tools=environment.tools,
+        opening=lambda row: environment.open(row, environment_seed(seed, row)),
+    )
+
+
 def check_environment(
     tokenizer: PreTrainedTokenizerBase,
     config: RunConfig,
@@ -193,9 +131,7 @@ def check_environment(
     environment = make_environment(config.environment)
     if environment is None:
         return
-    tools = tools_of(row) if isinstance(environment, Taskset) else environment.tools
-    chat = ChatFormat(tokenizer, config.data, tools=tools)
-    for reason in chat.check(eos_ids):
+    for reason in chat_of(tokenizer, config.data, environment, row).check(eos_ids):
         raise ValueError(
             f"{reason} So it has no episodes: choose another model, or set "
             "environment.kind to none."
@@ -204,129 +140,41 @@ def check_environment(
         environment.check(row)
 
 
-def drops_thinking(tokenizer: PreTrainedTokenizerBase, config: RunConfig) -> bool:
+def drops_thinking(
+    tokenizer: PreTrainedTokenizerBase, config: RunConfig, row: Row
+) -> bool:
     """Return whether episodes keep thoughts that the chat template leaves out."""
     environment = make_environment(config.environment)
     return (
         environment is not None
-        and ChatFormat(tokenizer, config.data, tools=environment.tools).drops_thinking
+        and chat_of(tokenizer, config.data, environment, row).drops_thinking
     )
 
 
-class SingleTurns:
-    """Samples one turn of each completion."""
+def chat_of(
+    tokenizer: PreTrainedTokenizerBase,
+    data: DataConfig,
+    environment: Environment,
+    row: Row,
+) -> ChatFormat:
+    """Return the format of episodes: all tasks of a taskset have the tools of one."""
+    tools = tools_of(row) if isinstance(environment, Taskset) else environment.tools
+    return ChatFormat(tokenizer, data, tools=tools)
 
-    idle_seconds = 0.0
+
+def make_sampler(engine: RolloutEngine, config: RunConfig) -> Sampler:
+    """Return what plays the run's environment; without one it samples single turns."""
+    environment = make_environment(config.environment)
+    if environment is None:
+        return Sampler(engine)
+    return EpisodePlayer(engine, environment, config)
+
+
+class Sampler:
+    """Gives prompts their completions, of one turn each."""
 
     def __init__(self, engine: RolloutEngine) -> None:
         self._engine = engine
-
-    def play(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup = ignore,
-    ) -> list[tuple[Rollout, ...]]:
-        requests = [
-            Request(token_ids=prompt.token_ids, seeds=tuple(own))
-            for prompt, own in zip(prompts, seeds, strict=True)
-        ]
-        return self._engine.sample(requests, params, on_group=on_group)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """The most that an episode may have."""
-
-    turns: int
-    turn_tokens: int  # of the policy in a turn
-    policy_tokens: int  # of the policy in all turns
-    tokens: int  # of prompt, policy and replies together
-    reply_tokens: int  # of a message of the environment
-    seconds: float  # that its environment takes
-
-    @classmethod
-    def of(cls, config: RunConfig) -> Limits:
-        environment, most = config.environment, config.rollout.max_new_tokens
-        return cls(
-            turns=environment.max_turns,
-            turn_tokens=environment.max_turn_tokens or most,
-            policy_tokens=most,
-            tokens=environment.max_tokens,
-            reply_tokens=environment.max_reply_tokens,
-            seconds=environment.trajectory_seconds,
-        )
-
-
-@dataclass(kw_only=True)
-class _Episode:
-    """A completion on its way."""
-
-    index: int  # of its prompt
-    prompt: Prompt
-    seed: int
-    turns: list[Turn] = field(default_factory=list)
-    said: list[Said] = field(default_factory=list)
-    last: Rollout | None = None  # the policy's last turn as it was sampled
-    seconds: float = 0.0  # that its environment has taken
-    end_reason: EndReason | None = None
-    error: str = ""
-    reward: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The prompt and all that followed."""
-        ids = [self.prompt.token_ids, *(turn.token_ids for turn in self.turns)]
-        return tuple(token for part in ids for token in part)
-
-    def room(self, limits: Limits) -> int:
-        """Return how many tokens the policy's next turn may have."""
-        lengths = [len(turn.token_ids) for turn in self.turns]
-        by_policy = sum(
-            length
-            for turn, length in zip(self.turns, lengths, strict=True)
-            if turn.author == "policy"
-        )
-        return min(
-            limits.turn_tokens,
-            limits.policy_tokens - by_policy,
-            limits.tokens - len(self.prompt.token_ids) - sum(lengths),
-        )
-
-    def rollout(self) -> Rollout:
-        assert self.last is not None
-        assert self.end_reason is not None
-        return Rollout(
-            turns=tuple(self.turns),
-            end_reason=self.end_reason,
-            is_stopped_by_text=self.last.is_stopped_by_text,
-            is_episode=True,
-            error=self.error,
-            reward=self.reward,
-            metrics=self.metrics,
-        )
-
-
-class EpisodePlayer:
-    """Plays episodes in rounds: an engine samples, then the environment answers."""
-
-    def __init__(
-        self,
-        engine: RolloutEngine,
-        environment: Environment,
-        chat: ChatFormat,
-        *,
-        limits: Limits,
-        seed: int,
-    ) -> None:
-        self._engine = engine
-        self._environment = environment
-        self._chat = chat
-        self._limits = limits
-        self._seed = seed
         self.idle_seconds = 0.0  # in which the engine waited for replies
 
     def play(
@@ -339,33 +187,111 @@ class EpisodePlayer:
     ) -> list[tuple[Rollout, ...]]:
         """Return for each prompt one completion per seed, in order.
 
-        A turn's seed follows from the completion's and its number alone, so tokens do
-        not depend on how episodes fall into rounds, as far as the engine's arithmetic
+        Args:
+            prompts: P of them.
+            seeds: of each prompt's completions, as an engine takes them.
+            params: of sampling; limits of an episode come on top.
+            on_group: told of a prompt once all its completions have ended, while
+                others have not.
+        """
+        requests = [
+            Request(token_ids=prompt.token_ids, seeds=tuple(own))
+            for prompt, own in zip(prompts, seeds, strict=True)
+        ]
+        return self._engine.sample(requests, params, on_group=on_group)
+
+
+@dataclass(kw_only=True)
+class _Episode:
+    """A completion on its way."""
+
+    index: int  # of its prompt
+    prompt: Prompt
+    seed: int
+    turns: list[Turn] = field(default_factory=list)
+    said: list[Said] = field(default_factory=list)
+    is_cut: bool = False  # a limit ended the policy's last turn
+    is_stopped_by_text: bool = False
+    seconds: float = 0.0  # that its environment has taken
+    end_reason: EndReason | None = None
+    error: str = ""
+    reward: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The prompt and all that followed."""
+        of_turns = chain.from_iterable(turn.token_ids for turn in self.turns)
+        return (*self.prompt.token_ids, *of_turns)
+
+    @property
+    def turn_seed(self) -> int:
+        """The seed of the policy's next turn.
+
+        It follows from the completion's and the turn's number alone, so tokens do not
+        depend on how episodes fall into rounds, as far as the engine's arithmetic
         allows.
         """
+        number = len(self.said)
+        return derive(self.seed, "turn", number) if number else self.seed
+
+    def rollout(self) -> Rollout:
+        assert self.end_reason is not None
+        return Rollout(
+            turns=tuple(self.turns),
+            end_reason=self.end_reason,
+            is_stopped_by_text=self.is_stopped_by_text,
+            is_episode=True,
+            error=self.error,
+            reward=self.reward,
+            metrics=self.metrics,
+        )
+
+
+class EpisodePlayer(Sampler):
+    """Plays episodes in rounds: an engine samples, then the environment answers."""
+
+    def __init__(
+        self, engine: RolloutEngine, environment: Environment, config: RunConfig
+    ) -> None:
+        super().__init__(engine)
+        self._environment = environment
+        self._config = config
+
+    def play(
+        self,
+        prompts: Sequence[Prompt],
+        seeds: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        on_group: OnGroup = ignore,
+    ) -> list[tuple[Rollout, ...]]:
+        environment, config = self._environment, self._config
+        if prompts:
+            tokenizer, row = self._engine.tokenizer, prompts[0].row
+            self._chat = chat_of(tokenizer, config.data, environment, row)
+        replies = _Replies(environment, config)
+        if isinstance(environment, Taskset):
+            replies = _TasksetReplies(environment, config)
         groups = [
             [_Episode(index=index, prompt=prompt, seed=seed) for seed in own]
             for index, (prompt, own) in enumerate(zip(prompts, seeds, strict=True))
         ]
         left = [len(group) for group in groups]
-
-        def end(episode: _Episode) -> None:
-            left[episode.index] -= 1
-            if left[episode.index] == 0:
-                group = tuple(member.rollout() for member in groups[episode.index])
-                on_group(episode.index, group)
-
         waiting = [episode for group in groups for episode in group]
-        with closing(self._replies()) as replies:
-            while self._goes_on(is_needed=bool(waiting or replies.open)):
+        with closing(replies):
+            while self._goes_on(is_needed=bool(waiting or replies.asked)):
                 self._sample(waiting, params, on_turn=replies.ask)
                 waiting = []
                 for episode in self._collect(replies):
                     if episode.end_reason is None:
                         waiting.append(episode)
                     elif replies.has_ended(episode):
-                        end(episode)
-        return [tuple(member.rollout() for member in group) for group in groups]
+                        left[episode.index] -= 1
+                        if left[episode.index] == 0:
+                            group = groups[episode.index]
+                            on_group(episode.index, tuple(e.rollout() for e in group))
+        return [tuple(episode.rollout() for episode in group) for group in groups]
 
     def _goes_on(self, *, is_needed: bool) -> bool:
         """Return whether there is another round, for this process or one beside it."""
@@ -381,40 +307,53 @@ class EpisodePlayer:
         on_turn: Callable[[_Episode], None],
     ) -> None:
         """Sample a turn of each episode; told of one at once where it has ended."""
-        batches = _batches(episodes)
+        # Those that begin with the same prompt are one request; others are alone.
+        by_request = groupby(episodes, lambda e: id(e if e.said else e.prompt))
+        batches = [list(batch) for _, batch in by_request]
         requests = [
             Request(
                 token_ids=batch[0].token_ids,
-                seeds=tuple(_turn_seed(episode) for episode in batch),
-                max_new_tokens=batch[0].room(self._limits),
+                seeds=tuple(episode.turn_seed for episode in batch),
+                max_new_tokens=self._room(batch[0]),
             )
             for batch in batches
         ]
-        taken: set[int] = set()
 
         def take(index: int, completions: tuple[Rollout, ...]) -> None:
-            taken.add(index)
-            for episode, completion in zip(batches[index], completions, strict=True):
-                episode.last = completion
-                turn = completion.turns[0]
+            batch, batches[index] = batches[index], []  # each is taken once
+            for episode, completion in zip(batch, completions, strict=False):
+                episode.is_cut = completion.end_reason == "length"
+                episode.is_stopped_by_text = completion.is_stopped_by_text
+                [turn] = completion.turns
                 ended = completion.has_end_token
                 episode.turns.append(replace(turn, has_end_token=ended))
-                episode.said.append(self._chat.parse(completion.text))
+                episode.said.append(self._chat.parse(turn.text))
                 on_turn(episode)
 
         # all processes ask together
         if requests or isinstance(self._engine, JointEngine):
             sampled = self._engine.sample(requests, params, on_group=take)
             for index, completions in enumerate(sampled):
-                if index not in taken:
-                    take(index, completions)
+                take(index, completions)
+
+    def _room(self, episode: _Episode) -> int:
+        """Return how many tokens the policy's next turn may have."""
+        limits, most = self._config.environment, self._config.rollout.max_new_tokens
+        by_policy = sum(
+            len(turn.token_ids) for turn in episode.turns if turn.author == "policy"
+        )
+        return min(
+            limits.max_turn_tokens or most,
+            most - by_policy,
+            limits.max_tokens - len(episode.token_ids),
+        )
 
     def _collect(self, replies: _Replies) -> Iterator[_Episode]:
         """Give episodes whose reply is there: at least one, if there is any."""
         begin, is_any = time.monotonic(), False
-        while replies.open:
-            for episode, answer in replies.take():
-                self._go_on(episode, answer)
+        while replies.asked:
+            for episode, answer, seconds in replies.take():
+                self._go_on(episode, answer, seconds)
                 yield episode
                 is_any = True
             # Others wait for this process where all ask together.
@@ -424,33 +363,35 @@ class EpisodePlayer:
         if not self._environment.is_quick:
             self.idle_seconds += time.monotonic() - begin
 
-    def _go_on(self, episode: _Episode, answer: _Answer) -> None:
+    def _go_on(self, episode: _Episode, answer: _Answer, seconds: float) -> None:
         """Take up a reply: the episode ends, or the policy's turn comes next."""
-        limits, last = self._limits, episode.last
-        assert last is not None
-        episode.seconds += answer.seconds
-        if answer.error is not None:
-            episode.error = str(answer.error)
-            is_late = answer.error.is_timeout
-            episode.end_reason = "timeout" if is_late else "failed"
-            return
-        reply = answer.reply
-        if reply is None:  # of a turn that was cut off, which is not answered
+        limits = self._config.environment
+        episode.seconds += seconds
+        if answer is None:
             episode.end_reason = "length"
             return
-        episode.turns[-1] = replace(episode.turns[-1], reward=reply.reward)
-        if reply.episode_reward is not None:
-            episode.reward = reply.episode_reward
-        episode.metrics |= reply.metrics
-        if episode.seconds > limits.seconds:
+        if isinstance(answer, EnvironmentFailed):
+            episode.error = str(answer)
+            episode.end_reason = "timeout" if answer.is_timeout else "failed"
+            return
+        last = episode.turns[-1] = replace(episode.turns[-1], reward=answer.reward)
+        if answer.episode_reward is not None:
+            episode.reward = answer.episode_reward
+        episode.metrics |= answer.metrics
+        if episode.seconds > limits.trajectory_seconds:
             episode.error = (
                 f"The environment took {episode.seconds:.0f} s of at most "
-                f"{limits.seconds:g} s. Raise environment.trajectory_seconds."
+                f"{limits.trajectory_seconds:g} s. Raise "
+                "environment.trajectory_seconds."
             )
             episode.end_reason = "timeout"
             return
         try:
-            between = self._between(reply, last)
+            between = self._chat.between(
+                [self._cut(message) for message in answer.messages],
+                last_id=last.token_ids[-1],
+                ended=last.has_end_token,
+            )
         except ValueError as error:  # the chat template cannot write it
             episode.error, episode.end_reason = str(error), "failed"
             return
@@ -459,214 +400,129 @@ class EpisodePlayer:
             text=between.text,
             token_ids=between.ids,
             logprobs=None,
-            calls=tuple(reply.calls) or _calls_of(reply.messages),
-            seconds=answer.seconds,
+            calls=tuple(answer.calls) or _calls_of(answer.messages),
+            seconds=seconds,
             shown=between.shown,
         )
-        ahead = replace(episode, turns=[*episode.turns, turn])
-        if reply.is_done:
-            made_calls = bool(episode.said[-1].calls)
-            is_own = bool(self._environment.tools) and not made_calls
+        episode.turns.append(turn)
+        room = self._room(episode)
+        is_kept = room > 0
+        if answer.is_done:
+            is_own = self._environment.tools and not episode.said[-1].calls
             # A limit may have come before.
             episode.end_reason = episode.end_reason or ("stop" if is_own else "done")
-            if reply.messages and ahead.room(limits) >= 0:
-                episode.turns = ahead.turns
-        elif len(episode.said) == limits.turns:
-            episode.end_reason = "turns"
-        elif ahead.room(limits) < 1:
+            is_kept = bool(answer.messages) and room >= 0
+        elif len(episode.said) == limits.max_turns:
+            episode.end_reason, is_kept = "turns", False
+        elif not is_kept:
             episode.end_reason = "length"
-        else:
-            episode.turns = ahead.turns
-
-    def _between(self, reply: Reply, last: Rollout) -> Between:
-        messages = [self._cut(message) for message in reply.messages]
-        return self._chat.between(
-            messages, last_id=last.token_ids[-1], ended=last.has_end_token
-        )
+        if not is_kept:
+            episode.turns.pop()
 
     def _cut(self, message: Message) -> Message:
         """Cut a message that is too long, and say so in it."""
-        content, most = message["content"], self._limits.reply_tokens
-        if len(content) <= most:  # a token has a character at least
-            return message
+        content, most = message["content"], self._config.environment.max_reply_tokens
         tokenizer = self._engine.tokenizer
         ids = tokenizer.encode(content, add_special_tokens=False)
         if len(ids) <= most:
             return message
-        kept = decode_text(tokenizer, ids[:most])
         note = f"\n… {most:,} of {len(ids):,} tokens"
-        return {**message, "content": kept + note}
-
-    def _replies(self) -> _Replies:
-        return _Replies(self._environment, limits=self._limits, seed=self._seed)
+        return {**message, "content": decode_text(tokenizer, ids[:most]) + note}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
-    """The reply to a turn of the policy, or the failure in its place."""
-
-    reply: Reply | None = None  # None: it was not asked for, or failed
-    error: EnvironmentFailed | None = None
-    seconds: float = 0.0
+# The reply to a turn of the policy; None: one that was cut off is not answered.
+_Answer = Reply | EnvironmentFailed | None
 
 
 class _Replies:
     """Asks an environment: at once where it is quick, else in threads."""
 
-    def __init__(self, environment: Environment, *, limits: Limits, seed: int) -> None:
+    def __init__(self, environment: Environment, config: RunConfig) -> None:
         self._environment = environment
-        self._limits = limits
-        self._seed = seed
-        self._threads: ThreadPoolExecutor | None = None
-        self._owners: SimpleQueue[str] = SimpleQueue()
-        self._there: list[tuple[_Episode, _Answer]] = []
-        self._asked: dict[Future[_Answer], _Episode] = {}
-
-    @property
-    def open(self) -> int:
-        """The number of episodes that were asked about and not yet taken."""
-        return len(self._there) + len(self._asked)
+        self._config = config
+        self._threads = ThreadPoolExecutor(_NUM_OWNERS, "episodes")
+        # Episodes that were asked about and not yet taken, by what stands for a reply.
+        self.asked: dict[Any, _Episode] = {}
 
     def ask(self, episode: _Episode) -> None:
         """Ask for the reply to an episode's last turn."""
-        assert episode.last is not None
-        if episode.last.end_reason == "length":
-            self._there.append((episode, _Answer()))
-        elif self._environment.is_quick:
-            self._there.append((episode, self._answer(episode)))
+        if episode.is_cut or self._environment.is_quick:
+            future = Future[tuple[_Answer, float]]()
+            future.set_result(self._answer(episode))
         else:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(
-                    _NUM_OWNERS, thread_name_prefix="episodes"
-                )
-                for number in range(_NUM_OWNERS):
-                    self._owners.put(f"episodes {number}")
-            future = self._threads.submit(self._answer_in_thread, episode)
-            self._asked[future] = episode
+            future = self._threads.submit(self._answer, episode)
+        self.asked[future] = episode
 
-    def take(self) -> list[tuple[_Episode, _Answer]]:
-        """Return the replies that have come; without any, wait a moment for one."""
-        answered, self._there = self._there, []
-        timeout = 0 if answered else _GATHER_SECONDS
-        done, _ = wait(self._asked, timeout=timeout, return_when=FIRST_COMPLETED)
+    def take(self) -> list[tuple[_Episode, _Answer, float]]:
+        """Return the replies that have come, and the seconds that each took; without
+        any, wait a moment for one.
+        """
+        done, _ = wait(self.asked, _GATHER_SECONDS, return_when=FIRST_COMPLETED)
         tick()
         # in the order of asking, not of ending
-        for future in [future for future in self._asked if future in done]:
-            answered.append((self._asked.pop(future), future.result()))
-        return answered
+        ordered = [future for future in self.asked if future in done]
+        return [(self.asked.pop(future), *future.result()) for future in ordered]
 
     def has_ended(self, episode: _Episode) -> bool:
         """Return whether an episode that goes on no more has all it will have."""
         return True
 
     def close(self) -> None:
-        if self._threads is not None:
-            # An error does not wait for calls that go on.
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        # An error does not wait for calls that go on.
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _answer_in_thread(self, episode: _Episode) -> _Answer:
-        owner = self._owners.get()
-        try:
-            left = self._limits.seconds - episode.seconds
-            with asking_for(owner), limited_to(left):
-                return self._answer(episode)
-        finally:
-            self._owners.put(owner)
-
-    def _answer(self, episode: _Episode) -> _Answer:
+    def _answer(self, episode: _Episode) -> tuple[_Answer, float]:
+        if episode.is_cut:
+            return None, 0.0
         row, begin = episode.prompt.row, time.monotonic()
+        left = self._config.environment.trajectory_seconds - episode.seconds
+        answer: _Answer
         try:
-            seed = environment_seed(self._seed, row)
-            reply = self._environment.reply(row, seed, tuple(episode.said))
+            with asking_for(current_thread().name), limited_to(left):
+                seed = environment_seed(self._config.seed, row)
+                answer = self._environment.reply(row, seed, tuple(episode.said))
         except EnvironmentFailed as error:
-            return _Answer(error=error, seconds=time.monotonic() - begin)
+            answer = error
         except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on
             print_traceback(error)
-            failed = EnvironmentFailed(f"{type(error).__name__}: {first_line(error)}")
-            return _Answer(error=failed, seconds=time.monotonic() - begin)
-        return _Answer(reply=reply, seconds=time.monotonic() - begin)
-
-
-class TasksetPlayer(EpisodePlayer):
-    """Plays episodes that a taskset drives."""
-
-    def __init__(
-        self,
-        engine: RolloutEngine,
-        taskset: Taskset,
-        config: RunConfig,
-        *,
-        limits: Limits,
-    ) -> None:
-        self._chat_of = partial(ChatFormat, engine.tokenizer, config.data)
-        super().__init__(
-            engine, taskset, self._chat_of(), limits=limits, seed=config.seed
-        )
-        self._taskset = taskset
-
-    def play(
-        self,
-        prompts: Sequence[Prompt],
-        seeds: Sequence[Sequence[int]],
-        params: SamplingParams,
-        *,
-        on_group: OnGroup = ignore,
-    ) -> list[tuple[Rollout, ...]]:
-        # all tasks of a taskset have the same tools
-        tools = [tool for prompt in prompts[:1] for tool in tools_of(prompt.row)]
-        self._chat = self._chat_of(tools=tools)
-        return super().play(prompts, seeds, params, on_group=on_group)
-
-    def _replies(self) -> _Replies:
-        return _TasksetReplies(self._taskset, limits=self._limits)
+            answer = EnvironmentFailed(f"{type(error).__name__}: {first_line(error)}")
+        return answer, time.monotonic() - begin
 
 
 class _TasksetReplies(_Replies):
     """Tells a taskset the policy's turns, and takes what it says to them."""
 
-    def __init__(self, taskset: Taskset, *, limits: Limits) -> None:
+    def __init__(self, taskset: Taskset, config: RunConfig) -> None:
+        super().__init__(taskset, config)
         self._taskset = taskset
-        self._limits = limits
-        self._playing: dict[int, _Episode] = {}
-        self._waited: set[int] = set()
-
-    @property
-    def open(self) -> int:
-        return len(self._waited)
+        self._playing: set[int] = set()  # what it knows, by the keys of `asked`
 
     def ask(self, episode: _Episode) -> None:
-        assert episode.last is not None
         task: dict[str, Any] = {}
         if id(episode) not in self._playing:
-            row = episode.prompt.row
+            self._playing.add(id(episode))
+            row, messages = episode.prompt.row, episode.prompt.messages
             task = {"task": row.columns["task"], "tools": tools_of(row)}
-            task["messages"] = episode.prompt.messages
-            self._playing[id(episode)] = episode
-        is_cut = episode.last.end_reason == "length"
-        self._write(episode, **task, **turn_line(episode.said, is_cut=is_cut))
-        if is_cut:
+            task["messages"] = messages
+        self._write(episode, **task, **turn_line(episode.said, is_cut=episode.is_cut))
+        if episode.is_cut:
             episode.end_reason = "length"
             self._write(episode)
 
-    def take(self) -> list[tuple[_Episode, _Answer]]:
+    def take(self) -> list[tuple[_Episode, _Answer, float]]:
         tick()
         try:
             line = self._taskset.read(timeout_seconds=_GATHER_SECONDS)
         except EnvironmentFailed as error:
-            lost = [self._playing.pop(key) for key in sorted(self._waited)]
-            self._waited.clear()
-            return [(episode, _Answer(error=error)) for episode in lost]
-        if line is None or line["episode"] not in self._waited:
+            lost, self.asked = self.asked, {}
+            self._playing -= lost.keys()
+            return [(episode, error, 0.0) for episode in lost.values()]
+        episode = self.asked.pop(line["episode"], None) if line else None
+        if line is None or episode is None:
             return []
-        episode = self._playing[line["episode"]]
-        self._waited.remove(line["episode"])
         if "end" in line:
-            del self._playing[line["episode"]]
-        try:
-            reply = reply_of(line, episode.said[-1].calls)
-        except EnvironmentFailed as error:
-            return [(episode, _Answer(error=error, seconds=line["seconds"]))]
-        return [(episode, _Answer(reply=reply, seconds=line["seconds"]))]
+            self._playing.remove(line["episode"])
+        return [(episode, reply_of(line, episode.said[-1].calls), line["seconds"])]
 
     def has_ended(self, episode: _Episode) -> bool:
         if id(episode) not in self._playing:
@@ -680,9 +536,9 @@ class _TasksetReplies(_Replies):
 
     def _write(self, episode: _Episode, **fields: Any) -> None:
         """Wait for what the taskset says to a turn, or to none: it takes no more."""
-        self._waited.add(id(episode))
-        left = max(self._limits.seconds - episode.seconds, 0.0)
-        self._taskset.write(episode=id(episode), seconds=left, **fields)
+        self.asked[id(episode)] = episode
+        left = self._config.environment.trajectory_seconds - episode.seconds
+        self._taskset.write(episode=id(episode), seconds=max(left, 0.0), **fields)
 
 
 def _calls_of(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
@@ -693,20 +549,3 @@ def _calls_of(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
         ToolCall(name=message.get("name", ""), arguments={}, result=message["content"])
         for message in messages
     )
-
-
-def _turn_seed(episode: _Episode) -> int:
-    number = len(episode.said)
-    return derive(episode.seed, "turn", number) if number else episode.seed
-
-
-def _batches(episodes: Sequence[_Episode]) -> list[list[_Episode]]:
-    """Put those that begin with the same prompt together; others are alone."""
-    batches: list[list[_Episode]] = []
-    for episode in episodes:
-        is_first = not episode.said
-        if is_first and batches and batches[-1][0].prompt is episode.prompt:
-            batches[-1].append(episode)
-        else:
-            batches.append([episode])
-    return batches

@@ -163,11 +163,11 @@ def turn_line(said: Sequence[Said], *, is_cut: bool) -> dict[str, Any]:
     }
 
 
-def reply_of(line: dict[str, Any], calls: Sequence[ToolCall]) -> Reply:
-    """Return what stands behind a turn with these calls, or the end of its episode.
-
-    Raises:
-        EnvironmentFailed: the episode has no reward.
+def reply_of(
+    line: dict[str, Any], calls: Sequence[ToolCall]
+) -> Reply | EnvironmentFailed:
+    """Return what stands behind a turn with these calls, or the end of its episode:
+    why it has no reward, if it has none.
     """
     match line.get("end"):
         case None:
@@ -187,9 +187,9 @@ def reply_of(line: dict[str, Any], calls: Sequence[ToolCall]) -> Reply:
                 metrics=valid_metrics(line["metrics"]),
             )
         case "rewritten":
-            raise EnvironmentFailed(REWRITTEN)
+            return EnvironmentFailed(REWRITTEN)
         case end:
-            raise EnvironmentFailed(line["error"], is_timeout=end == "timeout")
+            return EnvironmentFailed(line["error"], is_timeout=end == "timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -217,7 +217,7 @@ def main(options: argparse.Namespace) -> int:
         )
         with closing(Taskset(config)) as taskset:
             *rows, schema = list_tasks(taskset, limit)
-    except (ValueError, EnvironmentFailed) as error:
+    except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     for line in [schema] if options.schema else rows:

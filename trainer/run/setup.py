@@ -181,7 +181,11 @@ def prepare(
     )
     check_environment(policy.tokenizer, config, rows[0], eos_ids=policy.eos_ids)
     renderer = make_renderer(
-        policy.tokenizer, config, num_embeddings=policy.num_embeddings
+        policy.tokenizer,
+        config.data,
+        config.environment,
+        seed=config.seed,
+        num_embeddings=policy.num_embeddings,
     )
     prompts = Prompts(
         train=[renderer.render(row) for row in train_rows],
@@ -340,7 +344,10 @@ def announce(run: Run, state: RunState) -> None:
         log.add(Warned, step=step, code="checkpoint_damaged", message=message)
         print_line(message)
     run.journal.step = step
-    if paths.resume_from is None and drops_thinking(run.policy.tokenizer, state.config):
+    row = run.prompts.train[0].row
+    if paths.resume_from is None and drops_thinking(
+        run.policy.tokenizer, state.config, row
+    ):
         run.journal.warn(
             "drops_thinking",
             "The chat template leaves out the thoughts of earlier turns, which an "

@@ -3,17 +3,16 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.config import DataConfig
+from tests.trainer.scored import run_config
 from trainer.data import Prompt, Row
 from trainer.output.journal import turn_records
-from trainer.rollout.chat import ChatFormat
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.environments import (
     EnvironmentFailed,
@@ -21,16 +20,30 @@ from trainer.rollout.environments import (
     Reply,
     Said,
 )
-from trainer.rollout.episodes import EpisodePlayer, Limits
+from trainer.rollout.episodes import EpisodePlayer
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout, ToolCall
 
 PARAMS = SamplingParams(max_new_tokens=100, temperature=1.0)
-LIMITS = Limits(
-    turns=5, turn_tokens=8, policy_tokens=40, tokens=100, reply_tokens=20, seconds=9.0
-)
+LIMITS = {
+    "max_turns": 5,
+    "max_turn_tokens": 8,
+    "max_tokens": 100,
+    "max_reply_tokens": 20,
+    "trajectory_seconds": 9.0,
+}
 EOS = 1
+
+
+def config_of(*, policy_tokens=40, **limits):
+    """A run of plain text with these limits of its episodes."""
+    return run_config(
+        data={"rows": "-", "chat_template": "none"},
+        environment=LIMITS | limits,
+        rollout={"max_new_tokens": policy_tokens},
+        seed=3,
+    )
 
 
 class ScriptedEngine:
@@ -97,10 +110,9 @@ def tokenizer(policy):
 
 @pytest.fixture
 def play(tokenizer):
-    def play(write, environment, *, texts=("a",), seeds=(7,), limits=LIMITS, **options):
+    def play(write, environment, *, texts=("a",), seeds=(7,), limits=None, **options):
         engine = ScriptedEngine(tokenizer, write)
-        chat = ChatFormat(tokenizer, DataConfig(rows="-", chat_template="none"))
-        player = EpisodePlayer(engine, environment, chat, limits=limits, seed=3)
+        player = EpisodePlayer(engine, environment, config_of(**limits or {}))
         prompts = [
             Prompt(
                 row=Row(index=n, prompt=text, answer=None, columns={}),
@@ -121,7 +133,7 @@ def texts_of(rollout):
 
 def test_turns_follow_each_other_and_nothing_is_encoded_again(play, tokenizer):
     environment = Scripted(lambda _row, _seed, said: user(f">{len(said)}"))
-    limits = replace(LIMITS, turns=3)
+    limits = {"max_turns": 3}
 
     [[episode]], engine, _ = play(
         lambda context, _: "b" if len(context) == 1 else "c", environment, limits=limits
@@ -177,7 +189,7 @@ def test_members_of_a_group_play_the_same_game_and_rows_different_ones(play):
     ],
 )
 def test_rewards_stand_at_the_turn_and_the_episode(play, reply, reason):
-    limits = replace(LIMITS, turns=1)
+    limits = {"max_turns": 1}
 
     [[episode]], _, _ = play(lambda *_: "b", Scripted(lambda *_: reply), limits=limits)
 
@@ -210,10 +222,10 @@ def test_a_turn_that_is_cut_off_is_not_answered(play):
     ("limits", "lengths"),
     [
         # of 40 policy tokens each turn takes 4
-        (replace(LIMITS, policy_tokens=9), [8, 5, 1]),
+        ({"policy_tokens": 9}, [8, 5, 1]),
         # a prompt of 1 token, turns of 4 and replies of 2
-        (replace(LIMITS, tokens=14), [8, 7, 1]),
-        (replace(LIMITS, tokens=13), [8, 6]),
+        ({"max_tokens": 14}, [8, 7, 1]),
+        ({"max_tokens": 13}, [8, 6]),
     ],
 )
 def test_a_turn_has_what_is_left_of_each_limit(play, limits, lengths):
@@ -225,8 +237,8 @@ def test_a_turn_has_what_is_left_of_each_limit(play, limits, lengths):
 
     assert [request.max_new_tokens for [request] in engine.rounds] == lengths
     assert episode.end_reason == "length"
-    assert 1 + episode.num_tokens <= limits.tokens
-    assert episode.num_policy_tokens <= limits.policy_tokens
+    assert 1 + episode.num_tokens <= limits.get("max_tokens", 100)
+    assert episode.num_policy_tokens <= limits.get("policy_tokens", 40)
 
 
 def test_a_long_reply_is_cut_and_says_so(play):
@@ -235,7 +247,7 @@ def test_a_long_reply_is_cut_and_says_so(play):
     )
 
     [[episode]], _, _ = play(
-        lambda *_: "b", environment, limits=replace(LIMITS, reply_tokens=10)
+        lambda *_: "b", environment, limits={"max_reply_tokens": 10}
     )
 
     [reply, _] = [turn for turn in episode.turns if turn.author == "environment"]
@@ -310,9 +322,7 @@ def test_tool_messages_of_an_environment_that_reads_calls_itself_keep_their_name
     reply = Reply(messages=({"role": "tool", "name": "look", "content": "a wall"},))
     environment = Scripted(lambda _row, _seed, said: reply)
 
-    [[episode]], _, _ = play(
-        lambda *_: "b", environment, limits=replace(LIMITS, turns=2)
-    )
+    [[episode]], _, _ = play(lambda *_: "b", environment, limits={"max_turns": 2})
 
     [record] = [r for r in turn_records(episode) if r.author == "tool"]
     assert (record.name, record.calls[0].result) == ("look", "a wall")
@@ -324,7 +334,7 @@ def test_an_episode_whose_environment_takes_too_long_is_stopped(play):
         return user("+")
 
     [[episode]], _, _ = play(
-        lambda *_: "b", Scripted(answer), limits=replace(LIMITS, seconds=0.05)
+        lambda *_: "b", Scripted(answer), limits={"trajectory_seconds": 0.05}
     )
 
     assert episode.end_reason == "timeout"
@@ -509,8 +519,7 @@ def test_processes_ask_together_until_none_has_an_episode_left(tokenizer):
         environment = Scripted(
             lambda _row, _seed, said: user("+", is_done=len(said) == num_turns)
         )
-        chat = ChatFormat(tokenizer, DataConfig(rows="-", chat_template="none"))
-        player = EpisodePlayer(engines[rank], environment, chat, limits=LIMITS, seed=3)
+        player = EpisodePlayer(engines[rank], environment, config_of())
         row = Row(index=0, prompt="a", answer=None, columns={})
         prompt = Prompt(row=row, text="a", token_ids=(2,))
         results[rank] = player.play([prompt], [(1,)], PARAMS)
@@ -549,9 +558,8 @@ def test_a_process_with_a_slow_reply_stalls_no_other(tokenizer):
         return reply
 
     def play(rank):
-        chat = ChatFormat(tokenizer, DataConfig(rows="-", chat_template="none"))
         environment = Scripted(answer(rank), is_quick=False)
-        player = EpisodePlayer(engines[rank], environment, chat, limits=LIMITS, seed=3)
+        player = EpisodePlayer(engines[rank], environment, config_of())
         row = Row(index=0, prompt="a", answer=None, columns={})
         prompt = Prompt(row=row, text="a", token_ids=(2,))
         results[rank] = player.play([prompt], [(1,)], PARAMS)

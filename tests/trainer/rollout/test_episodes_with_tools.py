@@ -83,10 +83,14 @@ def config_of(**environment):
     )
 
 
+def renderer_of(tokenizer, config):
+    return make_renderer(tokenizer, config.data, config.environment, seed=config.seed)
+
+
 def play(tokenizer, lines, config=None):
     config = config or config_of()
     policy = Policy(tokenizer, lines)
-    prompt = make_renderer(tokenizer, config).render(ROW)
+    prompt = renderer_of(tokenizer, config).render(ROW)
     [[episode]] = make_sampler(policy, config).play([prompt], [[1]], PARAMS)
     return prompt, episode, policy
 
@@ -201,7 +205,7 @@ def test_a_result_with_end_tokens_closes_no_turn(tokenizer):
     assert reply.token_ids.count(start) == 2
     [score] = (
         HERE.begin(
-            [make_renderer(tokenizer, config).render(ROW)],
+            [renderer_of(tokenizer, config).render(ROW)],
             config.reward.model_validate(
                 {"recipe": {"rules": [{"name": "e", "kind": "countdown"}]}}
             ),
@@ -271,7 +275,7 @@ def test_episodes_may_call_at_the_same_time_and_keep_their_order(tokenizer):
     call = {"name": "python", "arguments": {"code": "print(6 * 7)"}}
     line = f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
     policy = Policy(tokenizer, [line] * 6 + ["42"] * 6)
-    renderer = make_renderer(tokenizer, config)
+    renderer = renderer_of(tokenizer, config)
     prompts = [renderer.render(replace(ROW, index=n)) for n in range(6)]
 
     groups = make_sampler(policy, config).play(prompts, [[1]] * 6, PARAMS)
@@ -328,9 +332,7 @@ def test_columns_take_the_place_of_neither_row_nor_seed(tokenizer):
     )
     row = replace(ROW, columns=ROW.columns | {"seed": "column", "row": "column"})
 
-    prompt = make_renderer(tokenizer, config_of(kind="python", source=source)).render(
-        row
-    )
+    prompt = renderer_of(tokenizer, config_of(kind="python", source=source)).render(row)
 
     assert prompt.messages[-1]["content"] == "int dict 10"
 

@@ -3,20 +3,26 @@
 import json
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from tests.trainer.rollout.test_chat import ADD, _templates, _tokenizer
-from tests.trainer.rollout.test_episodes import LIMITS, PARAMS, ScriptedEngine, texts_of
+from tests.trainer.rollout.test_episodes import (
+    LIMITS,
+    PARAMS,
+    ScriptedEngine,
+    config_of,
+    texts_of,
+)
+from tests.trainer.scored import run_config
 from tests.trainer.tiny import config_tree
 from trainer.__main__ import main
-from trainer.config import DataConfig, EnvironmentConfig, RunConfig
+from trainer.config import EnvironmentConfig, RunConfig
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.output.metrics import episode_metrics
 from trainer.rollout import verifiers
 from trainer.rollout.environments import EnvironmentFailed, Said
-from trainer.rollout.episodes import TasksetPlayer, make_environment
+from trainer.rollout.episodes import EpisodePlayer, make_environment
 from trainer.rollout.verifiers import Taskset, reply_of, turn_line
 from trainer.seeding import derive
 from trainer.types import REWRITTEN, ToolCall
@@ -65,7 +71,7 @@ def taskset(tmp_path, monkeypatch):
         kind="verifiers",
         taskset="words",
         options={"log": str(log)},
-        trajectory_seconds=LIMITS.seconds,
+        trajectory_seconds=LIMITS["trajectory_seconds"],
     )
     taskset = Taskset(config)
     taskset.log = log
@@ -75,13 +81,10 @@ def taskset(tmp_path, monkeypatch):
 
 @pytest.fixture
 def play(policy, taskset):
-    def play(write, *scripts, seeds=(7,), limits=LIMITS):
+    def play(write, *scripts, seeds=(7,), limits=None):
         tokenizer = policy.tokenizer
         engine = ScriptedEngine(tokenizer, write)
-        config = SimpleNamespace(
-            data=DataConfig(rows="-", chat_template="none"), seed=3
-        )
-        player = TasksetPlayer(engine, taskset, config, limits=limits)
+        player = EpisodePlayer(engine, taskset, config_of(**limits or {}))
         prompts = [
             Prompt(
                 row=Row(
@@ -148,10 +151,10 @@ def id_of(taskset):
 @pytest.mark.parametrize(
     ("text", "limits", "reason"),
     [
-        ("b…", LIMITS, "length"),
-        ("b", replace(LIMITS, turns=1), "turns"),
-        ("b", replace(LIMITS, tokens=6), "length"),
-        ("b", replace(LIMITS, seconds=0.4), "timeout"),
+        ("b…", {}, "length"),
+        ("b", {"max_turns": 1}, "turns"),
+        ("b", {"max_tokens": 6}, "length"),
+        ("b", {"trajectory_seconds": 0.4}, "timeout"),
     ],
 )
 def test_a_limit_ends_an_episode_which_is_scored_all_the_same(
@@ -170,23 +173,21 @@ def test_a_limit_ends_an_episode_which_is_scored_all_the_same(
 
 def test_tools_of_rows_are_called_as_the_chat_template_has_them(taskset):
     tokenizer = _tokenizer(_templates()["qwen3"])
-    config = DataConfig(rows="-", max_prompt_tokens=1_000)
+    config = run_config(
+        data={"rows": "-", "max_prompt_tokens": 1_000},
+        environment=LIMITS
+        | {"max_tokens": 2_000, "max_turn_tokens": 200, "max_reply_tokens": 99},
+        rollout={"max_new_tokens": 400},
+    )
     result = {"messages": [{"role": "tool", "name": "add", "content": "3"}]}
     columns = {"task": {"script": [[result], [DONE]]}, "tools": [ADD]}
     row = Row(index=0, prompt="1+2", answer=None, columns=columns)
-    prompt = PromptRenderer(tokenizer, config).render(row)
+    prompt = PromptRenderer(tokenizer, config.data).render(row)
     call = '<tool_call>\n{"name": "add", "arguments": {"unit": "a"}}\n</tool_call>'
     engine = ScriptedEngine(
         tokenizer, lambda context, _: "b" if "</tool_response>" in context else call
     )
-    player = TasksetPlayer(
-        engine,
-        taskset,
-        SimpleNamespace(data=config, seed=3),
-        limits=replace(
-            LIMITS, tokens=2_000, turn_tokens=200, policy_tokens=400, reply_tokens=99
-        ),
-    )
+    player = EpisodePlayer(engine, taskset, config)
 
     [[episode]] = player.play([prompt], [(7,)], replace(PARAMS, max_new_tokens=400))
 
@@ -246,7 +247,7 @@ def test_a_process_is_started_again_once(play, taskset):
 
 
 def test_a_process_that_hangs_is_one_that_died(play, monkeypatch):
-    monkeypatch.setattr(verifiers, "_GRACE_SECONDS", 0.2 - LIMITS.seconds)
+    monkeypatch.setattr(verifiers, "_GRACE_SECONDS", 0.2 - LIMITS["trajectory_seconds"])
 
     groups, _ = play(lambda *_: "b", [[DONE]], [["sleep"]])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.rollout.test_episodes import LIMITS, Scripted, user
+from tests.trainer.rollout.test_episodes import Scripted, config_of, user
 from tests.trainer.rollout.test_rollout import prompts_of
 from tests.trainer.vllm_models import (
     CLOSE,
@@ -20,10 +20,8 @@ from tests.trainer.vllm_models import (
     stir,
     write_wide_model,
 )
-from trainer.config import DataConfig
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.chat import ChatFormat
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.episodes import EpisodePlayer
 from trainer.rollout.vllm import VllmEngine, VllmSampler
@@ -73,11 +71,12 @@ def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
 def test_episodes_are_those_of_the_transformers_engine(policy, engine):
     """Turns have limits of their own, and later ones begin with all before them."""
     environment = Scripted(lambda _row, _seed, said: user("+" * len(said)))
-    chat = ChatFormat(policy.tokenizer, DataConfig(rows="-", chat_template="none"))
-    limits = replace(LIMITS, turns=4, turn_tokens=30, policy_tokens=60, tokens=120)
+    config = config_of(
+        max_turns=4, max_turn_tokens=30, policy_tokens=60, max_tokens=120
+    )
     prompts = prompts_of(policy)
     played = [
-        EpisodePlayer(own, environment, chat, limits=limits, seed=3).play(
+        EpisodePlayer(own, environment, config).play(
             prompts, [(1, 2)] * len(prompts), GREEDY
         )
         for own in (engine, TransformersEngine(policy, max_batch_rows=64))
