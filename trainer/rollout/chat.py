@@ -34,9 +34,6 @@ class Between:
     ids: tuple[int, ...]
     text: str
     shown: tuple[tuple[int, int], ...]  # the characters of each message's content
-    # Special tokens in the contents, which would end a turn or begin one: each has got
-    # a space behind its first character.
-    num_defused: int
 
 
 class _Frame(NamedTuple):
@@ -91,6 +88,10 @@ class ChatFormat:
         self._config = config
         self._tools = list(tools)
         self._functions = [tool.get("function", tool) for tool in tools]
+        # What answers a turn that does all it can: role, and a tool's name.
+        self._reply_kind = ("user", "")
+        if tools:
+            self._reply_kind = ("tool", str(self._functions[0]["name"]))
         self._is_plain = not uses_chat_template(tokenizer, config)
         added = tokenizer.added_tokens_decoder.items()
         named = zip(
@@ -115,13 +116,11 @@ class ChatFormat:
             ValueError: the template cannot write such a reply.
         """
         frame = self._frame(tuple(map(self._kind, messages)))
-        text, shown, num_defused = frame.pieces[0], [], 0
+        text, shown = frame.pieces[0], []
         for turn, write, piece in zip(
             messages, frame.writes, frame.pieces[1:], strict=True
         ):
-            content = replace_surrogates(message_text(turn))
-            content, num_special = frame.special.subn(_defuse, content)
-            num_defused += num_special
+            content = _defused(message_text(turn), frame.special)
             start = len(text)
             text += write(content)
             shown.append((start, len(text)))
@@ -136,18 +135,15 @@ class ChatFormat:
             ids=self._encode(text)[num_sampled:],
             text=text[cut:],
             shown=tuple((start - cut, end - cut) for start, end in shown),
-            num_defused=num_defused,
         )
 
     def parse(self, text: str) -> Said:
         """Return a turn of the policy as an environment reads it."""
         _, header = self._start
-        head, end, tail = text.partition("</think>")
-        if end and "<think>" not in head:  # the prompt has it
-            rest = tail
-        else:
-            rest = "" if self._opens_thinking and not end else text
-        rest = _THOUGHTS.sub("", rest)
+        head, end, _ = text.partition("</think>")
+        # Where it does not begin its thinking, the prompt has done so.
+        is_thinking = "<think>" not in head if end else self._opens_thinking
+        rest = _THOUGHTS.sub("", f"<think>{text}" if is_thinking else text)
         calls: list[ToolCall] = []
         if self._call_format is not None:
             rest, calls = split_calls(rest, self._call_format, self._text_arguments)
@@ -167,43 +163,28 @@ class ChatFormat:
         """
         if self._tools and self._is_plain:
             return ["Tools need a chat template; this run has none."]
-        reasons: list[str] = []
+        reply = self._reply_kind
         replies: list[_Kinds] = [(("user", ""),)]
         if self._tools:
-            tool = ("tool", self._tool_name)
-            replies += [(tool,), (tool, tool)]
-            if self._call_format is None:
-                reasons.append(
-                    "The chat template writes no tool calls, or in a form that is not "
-                    "supported."
-                )
-        for reply in replies:
-            try:
-                self._frame(reply)
-            except ValueError as error:
-                reasons.append(str(error))
-                break
-        ends = self.extra_end_ids if eos_ids is not None and not reasons else ()
-        if eos_ids is not None and ends and not {*ends} & {*eos_ids}:
-            tokens = " or ".join(self._atoms[token_id] for token_id in ends)
-            reasons.append(
+            replies += [(reply,), (reply, reply)]
+        try:
+            frame = [self._frame(kinds) for kinds in replies][-1]
+        except ValueError as error:
+            return [str(error)]
+        if self._tools and self._call_format is None:
+            return [
+                "The chat template writes no tool calls, or in a form that is not "
+                "supported."
+            ]
+        ends = dict(frame.ends) if frame.is_behind_call else {}
+        if eos_ids is not None and ends and not ends.keys() & {*eos_ids}:
+            tokens = " or ".join(ends.values())
+            return [
                 f"The chat template writes a tool's result only behind {tokens}, which "
                 "does not end the model's turns. Add it to eos_token_id in the model's "
                 "generation_config.json."
-            )
-        return reasons
-
-    @property
-    def extra_end_ids(self) -> tuple[int, ...]:
-        """Tokens of which one must end a turn that calls tools; (): none need be.
-
-        Raises:
-            ValueError: the template cannot write a tool's result.
-        """
-        frame = self._frame((("tool", self._tool_name),)) if self._tools else None
-        if frame is None or not frame.is_behind_call:
-            return ()
-        return tuple(token_id for token_id, _ in frame.ends)
+            ]
+        return []
 
     @cached_property
     def drops_thinking(self) -> bool:
@@ -221,22 +202,17 @@ class ChatFormat:
             if end in template
         ]
         turns = [_said("") | fields] if fields else [_said(text) for text in texts]
-        reply = _reply(("user", ""), "")
-        if self._tools:
-            call = self._call([self._tool_name])
-            turns = [call | turn for turn in turns]
-            reply = _reply(("tool", self._tool_name), "")
+        call = self._call([self._reply_kind[1]]) if self._tools else {}
         for turn in turns if not self._is_plain else ():
             with suppress(ValueError):
-                if _THOUGHT not in self._render([turn, reply]):
+                chat = self._render([call | turn, _reply(self._reply_kind, "")])
+                if _THOUGHT not in chat:
                     return True
         return False
 
     def _kind(self, turn: Message) -> tuple[str, str]:
         name = str(turn.get("name") or "") if turn["role"] == "tool" else ""
-        return turn["role"], _any_of(self._special).sub(
-            _defuse, replace_surrogates(name)
-        )
+        return turn["role"], _defused(name, _any_of(self._special))
 
     def _make_frame(self, kinds: _Kinds) -> _Frame:
         """Return the frame of replies of these roles and names.
@@ -245,16 +221,14 @@ class ChatFormat:
             ValueError: there is none, for a reason that the user reads.
         """
         if self._is_plain:
-            count = len(kinds)
-            pieces = ("", *("\n",) * (count - 1), "")[: count + 1]
-            return _Frame(
-                pieces, _WRITES[:1] * count, (), False, False, _any_of(self._special)
-            )
+            writes = (str,) * len(kinds)
+            pieces = ("", *("\n" for _ in kinds[1:]), *("" for _ in kinds[:1]))
+            return _Frame(pieces, writes, (), False, False, _any_of(self._special))
         try:
             return self._frame_behind(kinds, is_call=False)
         except ValueError:
-            has_tool = any(role == "tool" for role, _ in kinds)
-            if not has_tool or not self._call_format or not self._call_format.end:
+            has_end = self._call_format is not None and self._call_format.end
+            if not has_end or not any(role == "tool" for role, _ in kinds):
                 raise
             return self._frame_behind(kinds, is_call=True)
 
@@ -352,14 +326,9 @@ class ChatFormat:
     def _opens_thinking(self) -> bool:
         """A turn of the policy begins within its thinking, whatever is before it."""
         openings = [self._start[0]]
-        if self._tools:
-            with suppress(ValueError):
-                openings.append(self._frame((("tool", self._tool_name),)).pieces[-1])
+        with suppress(ValueError):
+            openings.append(self._frame((self._reply_kind,)).pieces[-1])
         return all(text.rstrip().endswith("<think>") for text in openings)
-
-    @property
-    def _tool_name(self) -> str:
-        return str(self._functions[0]["name"])
 
     @property
     def _call_format(self) -> CallFormat | None:
@@ -376,7 +345,7 @@ class ChatFormat:
         opening, _ = self._start
         if not self._tools or self._is_plain:
             return None, False
-        name = self._tool_name
+        _, name = self._reply_kind
         for is_text in (False, True):
             try:
                 text = self._render([_calling([name], is_text=is_text)], opens=False)
@@ -396,16 +365,12 @@ class ChatFormat:
         return {
             str(function["name"]): {
                 name
-                for name, schema in _properties(function).items()
-                if schema.get("type") == "string"
+                for name, schema in (parameters.get("properties") or {}).items()
+                if schema and schema.get("type") == "string"
             }
             for function in self._functions
+            for parameters in [function.get("parameters") or {}]
         }
-
-
-def _properties(function: dict[str, Any]) -> dict[str, Any]:
-    properties = (function.get("parameters") or {}).get("properties") or {}
-    return {name: schema for name, schema in properties.items() if schema}
 
 
 @lru_cache
@@ -423,8 +388,11 @@ def _any_of(texts: frozenset[str]) -> re.Pattern[str]:
     return re.compile("|".join(parts) or r"(?!)")
 
 
-def _defuse(match: re.Match[str]) -> str:
-    return f"{match[0][0]} {match[0][1:]}"
+def _defused(text: str, special: re.Pattern[str]) -> str:
+    """Put a space behind the first character of what would end a turn or begin one."""
+    return special.sub(
+        lambda match: f"{match[0][0]} {match[0][1:]}", replace_surrogates(text)
+    )
 
 
 def _said(content: str) -> Message:
