@@ -158,8 +158,12 @@ class Rollout:
     @property
     def end_tokens(self) -> tuple[int, ...]:
         """The places of the tokens that ended turns of the policy."""
-        turns = zip(self.turn_ends, self.policy_turns, strict=True)
-        return tuple(end - 1 for end, turn in turns if turn.has_end_token)
+        last = self.turns[-1] if self.has_end_token else None
+        return tuple(
+            end - 1
+            for end, turn in zip(self.turn_ends, self.policy_turns, strict=True)
+            if turn.token_ids and (turn.has_end_token or turn is last)
+        )
 
     @property
     def num_tokens(self) -> int:

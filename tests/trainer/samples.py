@@ -28,6 +28,7 @@ def make_batch(num_samples: int, *, seed: int = 0) -> Batch:
                 prompt_ids=ids(1, 12),
                 completion_ids=completion,
                 sampling_logprobs=tuple(-rng.random() for _ in completion),
+                end_tokens=(len(completion) - 1,),
             )
         )
     return Batch(tuple(samples))

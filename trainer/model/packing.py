@@ -147,8 +147,7 @@ class TrainingSample:
     completion_ids: tuple[int, ...]
     sampling_logprobs: tuple[float, ...]
     end_reason: EndReason = "stop"
-    is_stopped_by_text: bool = False
-    end_tokens: tuple[int, ...] = ()  # places of those that ended turns before another
+    end_tokens: tuple[int, ...] = ()  # places of those that ended turns
     # Of each of the completion's tokens, whether the policy wrote it; None: all.
     loss_mask: tuple[bool, ...] | None = None
 
@@ -349,7 +348,6 @@ def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
                 completion_ids=completion.token_ids,
                 sampling_logprobs=completion.logprobs,
                 end_reason=completion.end_reason,
-                is_stopped_by_text=completion.is_stopped_by_text,
                 end_tokens=completion.end_tokens,
                 loss_mask=completion.loss_mask if len(completion.turns) > 1 else None,
             )
@@ -465,9 +463,6 @@ def _covered(sample: TrainingSample, loss: LossConfig) -> Bools:
     covered = np.concatenate([np.ones(num_prompt, dtype=bool), _loss_mask(sample)])
     if loss.mask_truncated and sample.end_reason in ("length", "turns", "timeout"):
         covered[:] = False
-    has_end_token = sample.end_reason == "stop" and not sample.is_stopped_by_text
-    if loss.mask_end_token and has_end_token and sample.completion_ids:
-        covered[-1] = False
     if loss.mask_end_token:
         covered[[num_prompt + place for place in sample.end_tokens]] = False
     return covered

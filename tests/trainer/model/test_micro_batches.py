@@ -83,7 +83,7 @@ def step_gradient(
 def step_batch(config: LossConfig) -> Batch:
     """13 completions in groups of 4, 2, 4 and 3; every third one was cut."""
     samples = [
-        replace(sample, end_reason="length" if index % 3 == 0 else "stop")
+        sample if index % 3 else replace(sample, end_reason="length", end_tokens=())
         for index, sample in enumerate(make_batch(13).samples)
     ]
     return Batch(tuple(samples), loss=config, group_sizes=(4, 2, 4, 3))
@@ -245,10 +245,9 @@ def test_advantages_follow_their_completion(policy):
 @pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
 def test_covered_places_are_those_of_the_mask(masks):
     samples = make_batch(9).samples
-    ends = ("length", "stop", "stop")
     batch = Batch(
         tuple(
-            replace(sample, end_reason=ends[index % 3])
+            sample if index % 3 else replace(sample, end_reason="length", end_tokens=())
             for index, sample in enumerate(samples)
         ),
         loss=LossConfig(**masks),
