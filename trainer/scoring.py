@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, pairwise, repeat, takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
@@ -97,6 +97,19 @@ def messages_of(completion: Rollout) -> list[dict[str, Any]]:
         for turn in completion.turns
         for start, end, call in turn.messages
     ]
+
+
+def sample_of(prompt: Prompt, text: str, **fields: Any) -> Sample:
+    """Return a text, which a policy wrote to a prompt, as rules read it."""
+    return Sample(
+        prompt=prompt.text.removesuffix(prompt.begun),
+        completion=without_special_tokens(text, prompt.special_tokens),
+        answer=prompt.row.answer,
+        columns=prompt.row.columns,
+        messages=prompt.messages,
+        is_chat=not isinstance(prompt.row.prompt, str),
+        **fields,
+    )
 
 
 def _reply_message(text: str, call: ToolCall | None) -> dict[str, Any]:
@@ -194,7 +207,8 @@ class Scoring:
         self._reward = reward
         self._tokenizer = tokenizer
         self._scores: dict[int, Callable[[], Scored]] = {}
-        self._steps: dict[int, _Steps] = {}
+        # Of reasoning steps: where each ends, and what will be their scores.
+        self._steps: dict[int, tuple[list[list[int]], Callable[[], Scored]]] = {}
         self.seconds = 0.0  # that scoring took, in all processes together
 
     def add(self, index: int, completions: Sequence[Rollout]) -> None:
@@ -202,16 +216,24 @@ class Scoring:
 
         Rules see what the policy wrote alone, and no episode whose environment failed.
         """
-        judged = [completion for completion in completions if not completion.error]
-        self._scores[index] = self._submit(
-            index,
-            self._reward.recipe,
-            [completion.policy_text for completion in judged],
-            ids=[completion.policy_ids for completion in judged],
-            episodes=judged,
-        )
-        recipe = self._reward.step_recipe
-        if recipe is not None and self._tokenizer is not None:
+        prompt, recipe = self._prompts[index], self._reward.recipe
+        # Their way to a worker takes longer than most rules.
+        has_ids = reads_token_ids(recipe)
+        samples = [
+            sample_of(
+                prompt,
+                completion.policy_text,
+                begun=prompt.begun,
+                token_ids=completion.policy_ids if has_ids else None,
+                turns=messages_of(completion),
+                environment_reward=completion.reward,
+            )
+            for completion in completions
+            if not completion.error
+        ]
+        self._scores[index] = self._submit(prompt, recipe, samples)
+        step_recipe = self._reward.step_recipe
+        if step_recipe is not None and self._tokenizer is not None:
             cut = [
                 cut_steps(
                     completion,
@@ -221,15 +243,17 @@ class Scoring:
                 )
                 for completion in completions
             ]
-            texts = [step.text for steps in cut for step in steps]
-            before = [
-                text
+            samples = [
+                sample_of(prompt, step.text, before=before)
                 for steps in cut
-                for text in accumulate((step.text for step in steps[:-1]), initial="")
+                for step, before in zip(
+                    steps,
+                    accumulate((step.text for step in steps), initial=prompt.begun),
+                    strict=False,
+                )
             ]
             ends = [[step.end for step in steps] for steps in cut]
-            asked = self._submit(index, recipe, texts, before)
-            self._steps[index] = _Steps(ends, asked)
+            self._steps[index] = ends, self._submit(prompt, step_recipe, samples)
 
     def finish(self, completions: Sequence[Sequence[Rollout]]) -> list[Group]:
         """Return the groups in order, and those that no one had added.
@@ -251,20 +275,24 @@ class Scoring:
         if self._tokenizer is None:
             return groups
         return [
-            replace(group, step_scores=tuple(self._steps_of(index, group.completions)))
+            replace(group, step_scores=self._steps_of(index, group.completions))
             for index, group in enumerate(groups)
         ]
 
     def _steps_of(
         self, index: int, members: Sequence[Rollout]
-    ) -> Iterator[tuple[StepScore, ...]]:
-        scored: Iterator[tuple[StepScore, ...] | None] = repeat(None)
-        if index in self._steps:
-            scored = iter(self._step_scores(self._steps[index]))
-        for completion, step_scores in zip(members, scored, strict=False):
-            if completion.error or step_scores is None:
-                step_scores = turn_scores(completion)
-            yield step_scores
+    ) -> tuple[tuple[StepScore, ...], ...]:
+        if index not in self._steps:
+            return tuple(map(turn_scores, members))
+        ends, result = self._steps[index]
+        scores = iter(self._result(result))
+        scored = [
+            tuple(StepScore(end, next(scores).total) for end in own) for own in ends
+        ]
+        return tuple(
+            turn_scores(completion) if completion.error else own
+            for completion, own in zip(members, scored, strict=True)
+        )
 
     def _scores_of(self, index: int, members: Sequence[Rollout]) -> Iterator[Score]:
         scores = iter(self._result(self._scores[index]))
@@ -284,39 +312,8 @@ class Scoring:
             yield score
 
     def _submit(
-        self,
-        index: int,
-        recipe: Recipe,
-        texts: Sequence[str],
-        before: Sequence[str] | None = None,
-        ids: Sequence[Sequence[int]] | None = None,
-        episodes: Sequence[Rollout] = (),
+        self, prompt: Prompt, recipe: Recipe, samples: Sequence[Sample]
     ) -> Callable[[], Scored]:
-        prompt = self._prompts[index]
-        if not reads_token_ids(recipe):
-            ids = None  # their way to a worker takes longer than most rules
-        samples = [
-            Sample(
-                prompt=prompt.text.removesuffix(prompt.begun),
-                completion=without_special_tokens(text, prompt.special_tokens),
-                answer=prompt.row.answer,
-                columns=prompt.row.columns,
-                messages=prompt.messages,
-                before="" if what_was is None else prompt.begun + what_was,
-                begun=prompt.begun if what_was is None else "",
-                is_chat=not isinstance(prompt.row.prompt, str),
-                token_ids=token_ids,
-                turns=() if episode is None else messages_of(episode),
-                environment_reward=None if episode is None else episode.reward,
-            )
-            for text, what_was, token_ids, episode in zip(
-                texts,
-                before or repeat(None),
-                ids or repeat(None),
-                episodes or repeat(None),
-                strict=False,
-            )
-        ]
         name = f"row {prompt.index} (line {prompt.index + 1})"
         return self._scorer.submit(recipe, samples, name=name, step=self._step)
 
@@ -325,18 +322,3 @@ class Scoring:
         tick()
         self.seconds += scored.seconds
         return scored.scores
-
-    def _step_scores(self, steps: _Steps) -> tuple[tuple[StepScore, ...], ...]:
-        scores = iter(self._result(steps.result))
-        return tuple(
-            tuple(StepScore(end, next(scores).total) for end in ends)
-            for ends in steps.ends
-        )
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """A group's reasoning steps: where each ends, and what will be their scores."""
-
-    ends: list[list[int]]
-    result: Callable[[], Scored]

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -235,23 +235,7 @@ class _Worker:
 
 def sample_fields(sample: Sample) -> dict[str, object]:
     """Return a sample as the JSON that a child reads."""
-    of_run: dict[str, object] = {}
-    if sample.is_chat:
-        of_run["is_chat"] = True
-    if sample.token_ids is not None:
-        of_run["token_ids"] = list(sample.token_ids)
-    if sample.turns:
-        of_run["turns"] = [dict(turn) for turn in sample.turns]
-        of_run["environment_reward"] = sample.environment_reward
-    return of_run | {
-        "prompt": sample.prompt,
-        "completion": sample.completion,
-        "answer": sample.answer,
-        "columns": dict(sample.columns),
-        "messages": [dict(message) for message in sample.messages],
-        "before": sample.before,
-        "begun": sample.begun,
-    }
+    return {part.name: getattr(sample, part.name) for part in fields(sample)}
 
 
 def calls_models(rule: RuleSpec) -> bool:
