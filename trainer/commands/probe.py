@@ -29,6 +29,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -62,7 +63,7 @@ from trainer.rollout.episodes import (
     make_renderer,
     make_sampler,
 )
-from trainer.rollout.prefixes import PrefixStore
+from trainer.rollout.select import own_decoder
 from trainer.run.setup import prepare, set_up_torch
 from trainer.run.state import Run, RunPaths, RunState, enter_phase
 from trainer.scoring import Scorer
@@ -582,13 +583,7 @@ def _sample_side(
         num_embeddings=policy.num_embeddings,
     )
     prompts = [renderer.render(row) for row in rows]
-    engine = TransformersEngine(
-        policy,
-        max_batch_rows=config.rollout.max_batch_rows,
-        decoding=config.rollout.decoding,
-    )
-    if config.environment.is_there:
-        engine.prefixes = PrefixStore()
+    engine = own_decoder(partial(TransformersEngine, policy), config)
     completions = make_sampler(engine, config).play(
         prompts,
         _seeds(prompts, seed=config.seed, num_samples=num_samples),

@@ -88,9 +88,11 @@ def make_engine(
     if at_rest is None:
         at_rest = threading.Event()
         at_rest.set()
+    kind = SnapshotEngine if config.has_snapshot else TransformersEngine
+    own = partial(own_decoder, partial(kind, policy), config, on_slowed=on_slowed)
     match config.rollout.engine:
         case "transformers":
-            return _own_decoder(config, policy, on_slowed)
+            return own()
         case "vllm_server":
             sent = SnapshotServerEngine if config.has_snapshot else VllmServerEngine
             return rollout_servers(config, policy, sent, on_slowed=on_slowed)
@@ -98,7 +100,6 @@ def make_engine(
             vllm = start_vllm(config, policy)
             return FallbackEngine(policy, vllm, at_rest=at_rest, on_slowed=on_slowed)
         case "auto":
-            own = partial(_own_decoder, config, policy, on_slowed)
             if say_why_not_vllm(config, policy):
                 return own()
             try:
@@ -392,14 +393,15 @@ def _reason(error: Exception) -> str:
     return f"{type(cause).__name__}: {first_line(cause)}"
 
 
-def _own_decoder(
-    config: RunConfig, policy: Policy, on_slowed: OnSlowed
+def own_decoder(
+    make: Callable[..., TransformersEngine],
+    config: RunConfig,
+    *,
+    on_slowed: OnSlowed = lambda _slowed: None,
 ) -> TransformersEngine:
-    kind = SnapshotEngine if config.has_snapshot else TransformersEngine
-    engine = kind(
-        policy,
-        max_batch_rows=config.rollout.max_batch_rows,
-        decoding=config.rollout.decoding,
+    """Return the engine that `make` makes, as a run samples by it."""
+    engine = make(
+        max_batch_rows=config.rollout.max_batch_rows, decoding=config.rollout.decoding
     )
     if config.environment.is_there:
         engine.prefixes = PrefixStore()

@@ -44,11 +44,11 @@ from trainer.rollout.episodes import (
     make_renderer,
 )
 from trainer.rollout.prefetch import Prefetch
-from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.select import (
     check_decoder,
     engine_name,
     make_engine,
+    own_decoder,
     say_why_not_vllm,
 )
 from trainer.rollout.server_engine import SharedEngine, rollout_servers
@@ -270,13 +270,8 @@ def _spread(
     if rollout.engine == "auto":
         say_why_not_vllm(config, policy, num_processes=world.size)
     if rollout.engine != "vllm_server":
-        engine = ShardedPolicyEngine(
-            sharded, max_batch_rows=rollout.max_batch_rows, decoding=rollout.decoding
-        )
-        if config.environment.is_there:
-            engine.prefixes = PrefixStore()
-        engine.on_slowed = on_slowed
-        return sharded, engine
+        whole = partial(ShardedPolicyEngine, sharded)
+        return sharded, own_decoder(whole, config, on_slowed=on_slowed)
     connect = partial(rollout_servers, config, on_slowed=on_slowed)
     return sharded, SharedEngine(sharded, world.beside, connect=connect)
 
