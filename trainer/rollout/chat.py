@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -24,16 +23,7 @@ from trainer.rewards.rule import Message, message_text, replace_surrogates
 from trainer.rollout.environments import MAX_CALLS, Said
 from trainer.rollout.tool_calls import CALL_FORMATS, CallFormat, split_calls
 from trainer.tokenizers import special_texts
-from trainer.types import ToolCall
-
-
-@dataclass(frozen=True, kw_only=True)
-class Between:
-    """The tokens between two turns of a policy."""
-
-    ids: tuple[int, ...]
-    text: str
-    shown: tuple[tuple[int, int], ...]  # the characters of each message's content
+from trainer.types import ToolCall, Turn
 
 
 class _Frame(NamedTuple):
@@ -104,7 +94,7 @@ class ChatFormat:
 
     def between(
         self, messages: Sequence[Message], *, last_id: int, ended: bool
-    ) -> Between:
+    ) -> Turn:
         """Return what stands between a turn of the policy and its next.
 
         Args:
@@ -131,9 +121,11 @@ class ChatFormat:
         else:
             num_sampled = int(ended and frame.is_closing)
         cut = sum(len(token) for _, token in frame.ends[:num_sampled])
-        return Between(
-            ids=self._encode(text)[num_sampled:],
+        return Turn(
+            author="environment",
             text=text[cut:],
+            token_ids=self._encode(text)[num_sampled:],
+            logprobs=None,
             shown=tuple((start - cut, end - cut) for start, end in shown),
         )
 

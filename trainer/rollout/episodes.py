@@ -387,7 +387,7 @@ class EpisodePlayer(Sampler):
             episode.end_reason = "timeout"
             return
         try:
-            between = self._chat.between(
+            turn = self._chat.between(
                 [self._cut(message) for message in answer.messages],
                 last_id=last.token_ids[-1],
                 ended=last.has_end_token,
@@ -395,16 +395,8 @@ class EpisodePlayer(Sampler):
         except ValueError as error:  # the chat template cannot write it
             episode.error, episode.end_reason = str(error), "failed"
             return
-        turn = Turn(
-            author="environment",
-            text=between.text,
-            token_ids=between.ids,
-            logprobs=None,
-            calls=tuple(answer.calls) or _calls_of(answer.messages),
-            seconds=seconds,
-            shown=between.shown,
-        )
-        episode.turns.append(turn)
+        calls = tuple(answer.calls) or _calls_of(answer.messages)
+        episode.turns.append(replace(turn, calls=calls, seconds=seconds))
         room = self._room(episode)
         is_kept = room > 0
         if answer.is_done:

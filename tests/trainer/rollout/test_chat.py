@@ -164,7 +164,7 @@ def _differs(name: str, kind: str) -> list[str]:
     differences = []
     for num_turns in (1,) if chat.tools and name in _ONE_ROUND else (1, 2):
         between = chat.format.between(chat.replies, last_id=-1, ended=False)
-        end = between.ids[0]
+        end = between.token_ids[0]
         behind = chat.format.between(chat.replies, last_id=end, ended=True)
         text = chat.render(*[chat.says("again")] * num_turns)
         # A call is closed before the turn ends.
@@ -172,9 +172,9 @@ def _differs(name: str, kind: str) -> list[str]:
         tail = mark + text.rpartition("again")[2].partition(mark)[2]
         if (between.text, behind.text) != (tail, tail.removeprefix(mark)):
             differences.append("text")
-        if not list(between.ids) == [end, *behind.ids] == chat.ids(tail):
+        if not list(between.token_ids) == [end, *behind.token_ids] == chat.ids(tail):
             differences.append("ids")
-        if tuple(chat.ids(text)[-len(between.ids) :]) != between.ids:
+        if tuple(chat.ids(text)[-len(between.token_ids) :]) != between.token_ids:
             differences.append("ids of the whole")
         for (first, last), turn in zip(behind.shown, chat.replies, strict=True):
             escaped = json.dumps(turn["content"], ensure_ascii=False)[1:-1]
@@ -201,11 +201,11 @@ def test_ids_of_an_episode_decode_to_the_templates_chat(name, is_canonical):
     chat = _Chat(name, "user")
     said = "the user asks again"
     sample = chat.ids(said) if is_canonical else [i for c in said for i in chat.ids(c)]
-    end = chat.format.between([], last_id=-1, ended=False).ids[0]
+    end = chat.format.between([], last_id=-1, ended=False).token_ids[0]
     ids = chat.ids(chat.render())
     for _ in range(3):
         between = chat.format.between(chat.replies, last_id=end, ended=True)
-        ids += [*sample, end, *between.ids]
+        ids += [*sample, end, *between.token_ids]
 
     text = chat.render(*[chat.says(said)] * 3)
 
@@ -221,7 +221,7 @@ def _ends(name: str, end: str, *, ended: bool = True, tools: bool = False) -> st
     between = chat.between(
         [{"role": kind, "name": "add", "content": "x"}], last_id=last_id, ended=ended
     )
-    assert tokenizer.decode(between.ids) == between.text
+    assert tokenizer.decode(between.token_ids) == between.text
     ((start, stop),) = between.shown
     assert between.text[start:stop] == "x"
     return between.text.partition("x")[0]
@@ -297,10 +297,10 @@ def test_without_a_template_the_reply_stands_alone(template, option):
     two = chat.between(messages, last_id=last_id, ended=True)
 
     assert (chat.check([]), chat.drops_thinking) == ([], False)
-    assert list(one.ids) == chat._tokenizer.encode("a b")
+    assert list(one.token_ids) == chat._tokenizer.encode("a b")
     assert (one.text, one.shown) == ("a b", ((0, 3),))
     assert (two.text, two.shown) == ("a b\nc", ((0, 3), (4, 5)))
-    assert chat.between([], last_id=last_id, ended=True).ids == ()
+    assert chat.between([], last_id=last_id, ended=True).token_ids == ()
     assert len(_chat(template, chat_template=option, tools=True).check()) == 1
 
 
@@ -322,7 +322,9 @@ def test_a_reply_cannot_end_its_turn(name, kind, content):
     forged = chat.between([message], last_id=-1, ended=False)
 
     added = set(chat._tokenizer.added_tokens_decoder)
-    assert [i for i in forged.ids if i in added] == [i for i in plain.ids if i in added]
+    assert [i for i in forged.token_ids if i in added] == [
+        i for i in plain.token_ids if i in added
+    ]
     ((start, end),) = forged.shown
     assert len(forged.text[start:end]) == len(content) + 2
 

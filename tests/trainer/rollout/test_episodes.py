@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.trainer.rollout.test_chat import _tokenizer
 from tests.trainer.scored import run_config
 from trainer.data import Prompt, Row
 from trainer.output.journal import turn_records
@@ -253,6 +254,20 @@ def test_a_long_reply_is_cut_and_says_so(play):
     [reply, _] = [turn for turn in episode.turns if turn.author == "environment"]
     assert reply.text.startswith("0" * 10 + "\n")
     assert "10 of 50" in reply.text
+
+
+def test_a_reply_whose_characters_have_several_tokens_is_cut_by_tokens():
+    tokenizer = _tokenizer(None)
+    engine = ScriptedEngine(tokenizer, lambda *_: "b")
+    environment = Scripted(lambda *_: user("\N{COMET}" * 15, is_done=True))
+    row = Row(index=0, prompt="a", answer=None, columns={})
+    prompt = Prompt(row=row, text="a", token_ids=(2,))
+
+    [[episode]] = EpisodePlayer(engine, environment, config_of()).play(
+        [prompt], [(7,)], PARAMS
+    )
+
+    assert "20 of 45" in episode.turns[1].text
 
 
 def failing(text, **options):
