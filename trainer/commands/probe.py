@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -467,14 +468,7 @@ def _probe(args: argparse.Namespace, lines: _Lines) -> int:
 
 def _sample(probing: Probing, lines: _Lines) -> None:
     lines.add("phase", name="sampling")
-    total, done = len(probing.prompts), 0
-
-    def tell(index: int) -> None:
-        nonlocal done
-        done += 1
-        lines.add("progress", done=done, total=total)
-
-    for groups in probing.sample(on_prompt=tell):
+    for groups in probing.sample(on_prompt=lines.count(len(probing.prompts))):
         for group in groups:
             _add_group(lines, group)
 
@@ -524,13 +518,7 @@ def _sample_both(
     if scorer is not None:
         check_rules(config.reward.recipe)
     rows = read_rows(args.config.parent / config.data.rows)[: args.prompts]
-    total, done = 2 * len(rows), 0
-
-    def tell(index: int) -> None:
-        nonlocal done
-        done += 1
-        lines.add("progress", done=done, total=total)
-
+    tell = lines.count(2 * len(rows))
     for is_base in (False, True):
         policy = _load_side(config, checkpoint, is_base=is_base)
         policy.fix_longest(config.longest_sequence)
@@ -610,6 +598,11 @@ class _Lines:
 
     def __exit__(self, *raised: object) -> None:
         self._file.close()
+
+    def count(self, total: int) -> Callable[[int], None]:
+        """Return what adds a line for each of so many prompts."""
+        done = count(1)
+        return lambda _index: self.add("progress", done=next(done), total=total)
 
     def add(self, kind: str, **fields: Any) -> None:
         self._file.write(json.dumps({"type": kind, **fields}, allow_nan=False) + "\n")

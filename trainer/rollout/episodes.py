@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import groupby
 from threading import current_thread
 from typing import Any
 
@@ -51,7 +51,7 @@ from trainer.rollout.verifiers import (
 )
 from trainer.seeding import derive
 from trainer.tokenizers import decode_text, first_line
-from trainer.types import Rollout, ToolCall, Turn
+from trainer.types import Rollout, ToolCall
 
 # Replies that are waited for at the same time. Each has a sandbox of its own, as calls
 # of one owner wait for each other.
@@ -201,6 +201,10 @@ class Sampler:
         return self._engine.sample(requests, params, on_group=on_group)
 
 
+# Of an episode that goes on.
+_BEGUN = Rollout(turns=(), end_reason="unknown", is_episode=True)
+
+
 @dataclass(kw_only=True)
 class _Episode:
     """A completion on its way."""
@@ -208,21 +212,14 @@ class _Episode:
     index: int  # of its prompt
     prompt: Prompt
     seed: int
-    turns: list[Turn] = field(default_factory=list)
+    rollout: Rollout = _BEGUN
     said: list[Said] = field(default_factory=list)
     is_cut: bool = False  # a limit ended the policy's last turn
-    is_stopped_by_text: bool = False
     seconds: float = 0.0  # that its environment has taken
-    end_reason: EndReason | None = None
-    error: str = ""
-    reward: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
 
     @property
-    def token_ids(self) -> tuple[int, ...]:
-        """The prompt and all that followed."""
-        of_turns = chain.from_iterable(turn.token_ids for turn in self.turns)
-        return (*self.prompt.token_ids, *of_turns)
+    def has_ended(self) -> bool:
+        return self.rollout.end_reason != _BEGUN.end_reason
 
     @property
     def turn_seed(self) -> int:
@@ -234,18 +231,6 @@ class _Episode:
         """
         number = len(self.said)
         return derive(self.seed, "turn", number) if number else self.seed
-
-    def rollout(self) -> Rollout:
-        assert self.end_reason is not None
-        return Rollout(
-            turns=tuple(self.turns),
-            end_reason=self.end_reason,
-            is_stopped_by_text=self.is_stopped_by_text,
-            is_episode=True,
-            error=self.error,
-            reward=self.reward,
-            metrics=self.metrics,
-        )
 
 
 class EpisodePlayer(Sampler):
@@ -284,14 +269,14 @@ class EpisodePlayer(Sampler):
                 self._sample(waiting, params, on_turn=replies.ask)
                 waiting = []
                 for episode in self._collect(replies):
-                    if episode.end_reason is None:
+                    if not episode.has_ended:
                         waiting.append(episode)
                     elif replies.has_ended(episode):
                         left[episode.index] -= 1
                         if left[episode.index] == 0:
                             group = groups[episode.index]
-                            on_group(episode.index, tuple(e.rollout() for e in group))
-        return [tuple(episode.rollout() for episode in group) for group in groups]
+                            on_group(episode.index, tuple(e.rollout for e in group))
+        return [tuple(episode.rollout for episode in group) for group in groups]
 
     def _goes_on(self, *, is_needed: bool) -> bool:
         """Return whether there is another round, for this process or one beside it."""
@@ -312,9 +297,9 @@ class EpisodePlayer(Sampler):
         batches = [list(batch) for _, batch in by_request]
         requests = [
             Request(
-                token_ids=batch[0].token_ids,
+                token_ids=(*batch[0].prompt.token_ids, *batch[0].rollout.token_ids),
                 seeds=tuple(episode.turn_seed for episode in batch),
-                max_new_tokens=self._room(batch[0]),
+                max_new_tokens=self._room(batch[0].prompt, batch[0].rollout),
             )
             for batch in batches
         ]
@@ -322,11 +307,14 @@ class EpisodePlayer(Sampler):
         def take(index: int, completions: tuple[Rollout, ...]) -> None:
             batch, batches[index] = batches[index], []  # each is taken once
             for episode, completion in zip(batch, completions, strict=False):
-                episode.is_cut = completion.end_reason == "length"
-                episode.is_stopped_by_text = completion.is_stopped_by_text
                 [turn] = completion.turns
-                ended = completion.has_end_token
-                episode.turns.append(replace(turn, has_end_token=ended))
+                turn = replace(turn, has_end_token=completion.has_end_token)
+                episode.rollout = replace(
+                    episode.rollout,
+                    turns=(*episode.rollout.turns, turn),
+                    is_stopped_by_text=completion.is_stopped_by_text,
+                )
+                episode.is_cut = completion.end_reason == "length"
                 episode.said.append(self._chat.parse(turn.text))
                 on_turn(episode)
 
@@ -336,16 +324,13 @@ class EpisodePlayer(Sampler):
             for index, completions in enumerate(sampled):
                 take(index, completions)
 
-    def _room(self, episode: _Episode) -> int:
+    def _room(self, prompt: Prompt, rollout: Rollout) -> int:
         """Return how many tokens the policy's next turn may have."""
         limits, most = self._config.environment, self._config.rollout.max_new_tokens
-        by_policy = sum(
-            len(turn.token_ids) for turn in episode.turns if turn.author == "policy"
-        )
         return min(
             limits.max_turn_tokens or most,
-            most - by_policy,
-            limits.max_tokens - len(episode.token_ids),
+            most - rollout.num_policy_tokens,
+            limits.max_tokens - len(prompt.token_ids) - rollout.num_tokens,
         )
 
     def _collect(self, replies: _Replies) -> Iterator[_Episode]:
@@ -353,7 +338,8 @@ class EpisodePlayer(Sampler):
         begin, is_any = time.monotonic(), False
         while replies.asked:
             for episode, answer, seconds in replies.take():
-                self._go_on(episode, answer, seconds)
+                episode.seconds += seconds
+                episode.rollout = self._take_up(episode, answer, seconds)
                 yield episode
                 is_any = True
             # Others wait for this process where all ask together.
@@ -363,29 +349,29 @@ class EpisodePlayer(Sampler):
         if not self._environment.is_quick:
             self.idle_seconds += time.monotonic() - begin
 
-    def _go_on(self, episode: _Episode, answer: _Answer, seconds: float) -> None:
-        """Take up a reply: the episode ends, or the policy's turn comes next."""
-        limits = self._config.environment
-        episode.seconds += seconds
+    def _take_up(self, episode: _Episode, answer: _Answer, seconds: float) -> Rollout:
+        """Return an episode with a reply: it ends, or the policy's turn comes next."""
+        limits, rollout = self._config.environment, episode.rollout
         if answer is None:
-            episode.end_reason = "length"
-            return
+            return replace(rollout, end_reason="length")
         if isinstance(answer, EnvironmentFailed):
-            episode.error = str(answer)
-            episode.end_reason = "timeout" if answer.is_timeout else "failed"
-            return
-        last = episode.turns[-1] = replace(episode.turns[-1], reward=answer.reward)
-        if answer.episode_reward is not None:
-            episode.reward = answer.episode_reward
-        episode.metrics |= answer.metrics
+            reason: EndReason = "timeout" if answer.is_timeout else "failed"
+            return replace(rollout, error=str(answer), end_reason=reason)
+        *before, last = rollout.turns
+        reward, metrics = answer.episode_reward, {**rollout.metrics, **answer.metrics}
+        rollout = replace(
+            rollout,
+            turns=(*before, replace(last, reward=answer.reward)),
+            reward=rollout.reward if reward is None else reward,
+            metrics=metrics,
+        )
         if episode.seconds > limits.trajectory_seconds:
-            episode.error = (
+            late = (
                 f"The environment took {episode.seconds:.0f} s of at most "
                 f"{limits.trajectory_seconds:g} s. Raise "
                 "environment.trajectory_seconds."
             )
-            episode.end_reason = "timeout"
-            return
+            return replace(rollout, error=late, end_reason="timeout")
         try:
             turn = self._chat.between(
                 [self._cut(message) for message in answer.messages],
@@ -393,23 +379,20 @@ class EpisodePlayer(Sampler):
                 ended=last.has_end_token,
             )
         except ValueError as error:  # the chat template cannot write it
-            episode.error, episode.end_reason = str(error), "failed"
-            return
+            return replace(rollout, error=str(error), end_reason="failed")
         calls = tuple(answer.calls) or _calls_of(answer.messages)
-        episode.turns.append(replace(turn, calls=calls, seconds=seconds))
-        room = self._room(episode)
-        is_kept = room > 0
+        turn = replace(turn, calls=calls, seconds=seconds)
+        ahead = replace(rollout, turns=(*rollout.turns, turn))
+        room = self._room(episode.prompt, ahead)
         if answer.is_done:
             is_own = self._environment.tools and not episode.said[-1].calls
-            # A limit may have come before.
-            episode.end_reason = episode.end_reason or ("stop" if is_own else "done")
-            is_kept = bool(answer.messages) and room >= 0
-        elif len(episode.said) == limits.max_turns:
-            episode.end_reason, is_kept = "turns", False
-        elif not is_kept:
-            episode.end_reason = "length"
-        if not is_kept:
-            episode.turns.pop()
+            ended = ahead if answer.messages and room >= 0 else rollout
+            if episode.has_ended:  # by a limit
+                return ended
+            return replace(ended, end_reason="stop" if is_own else "done")
+        if len(episode.said) == limits.max_turns:
+            return replace(rollout, end_reason="turns")
+        return ahead if room > 0 else replace(rollout, end_reason="length")
 
     def _cut(self, message: Message) -> Message:
         """Cut a message that is too long, and say so in it."""
@@ -498,7 +481,7 @@ class _TasksetReplies(_Replies):
             task["messages"] = messages
         self._write(episode, **task, **turn_line(episode.said, is_cut=episode.is_cut))
         if episode.is_cut:
-            episode.end_reason = "length"
+            episode.rollout = replace(episode.rollout, end_reason="length")
             self._write(episode)
 
     def take(self) -> list[tuple[_Episode, _Answer, float]]:
