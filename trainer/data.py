@@ -334,10 +334,6 @@ class PromptRenderer:
             )
         return prompt
 
-    def count_tokens(self, row: Row) -> int:
-        """Return how long the prompt of a row is, whatever is allowed."""
-        return len(self.token_ids(row))
-
     def token_ids(self, row: Row) -> tuple[int, ...]:
         """Return the prompt of a row, whatever length is allowed."""
         return self._render(row).token_ids

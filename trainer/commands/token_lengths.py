@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
     for index, line in enumerate(sys.stdin):
         try:
             with bounded_seconds():
-                num_tokens = renderer.count_tokens(_row(index, line))
+                num_tokens = len(renderer.token_ids(_row(index, line)))
         except ValueError as error:
             sys.stderr.write(f"Line {index + 1}: {error}\n")
             return 2

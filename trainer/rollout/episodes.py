@@ -335,15 +335,15 @@ class EpisodePlayer(Sampler):
 
     def _collect(self, replies: _Replies) -> Iterator[_Episode]:
         """Give episodes whose reply is there: at least one, if there is any."""
-        begin, is_any = time.monotonic(), False
+        begin = time.monotonic()
+        # Others wait for this process where all ask together.
+        is_enough = isinstance(self._engine, JointEngine)
         while replies.asked:
             for episode, answer, seconds in replies.take():
                 episode.seconds += seconds
                 episode.rollout = self._take_up(episode, answer, seconds)
                 yield episode
-                is_any = True
-            # Others wait for this process where all ask together.
-            is_enough = is_any or isinstance(self._engine, JointEngine)
+                is_enough = True
             if is_enough and time.monotonic() > begin + _GATHER_SECONDS:
                 break
         if not self._environment.is_quick:

@@ -51,9 +51,8 @@ class TurnRewardsParams(EnvironmentParams):
 
 def score_environment(sample: Sample, params: EnvironmentParams) -> float:
     """Return the environment's reward of the episode."""
-    _require_turns(sample)
     reward = sample.environment_reward
-    return params.minimum if reward is None else _checked(reward, params)
+    return _checked(sample, params.minimum if reward is None else reward, params)
 
 
 def score_turns(sample: Sample, params: TurnRewardsParams) -> float:
@@ -61,29 +60,21 @@ def score_turns(sample: Sample, params: TurnRewardsParams) -> float:
 
     >>> rewards 1, 0 and none: mean 1/3, sum 1, last 0
     """
-    _require_turns(sample)
     rewards = [
         turn.get("reward") or 0.0
         for turn in sample.turns
         if turn["role"] == "assistant"
     ]
-    match params.of:
-        case "mean":
-            return _checked(math.fsum(rewards) / len(rewards), params)
-        case "sum":
-            return _checked(math.fsum(rewards), params)
-        case "last":
-            return _checked(rewards[-1], params)
+    total = math.fsum(rewards[-1:] if params.of == "last" else rewards)
+    count = len(rewards) if params.of == "mean" else 1
+    return _checked(sample, total / max(count, 1), params)
 
 
-def _require_turns(sample: Sample) -> None:
+def _checked(sample: Sample, reward: float, params: EnvironmentParams) -> float:
     if not sample.turns:
         raise NotApplicable(
             "The completion is no episode of an environment. Set environment.kind."
         )
-
-
-def _checked(reward: float, params: EnvironmentParams) -> float:
     if not params.minimum <= reward <= params.maximum:
         raise Unscorable(
             f"The environment gave a reward of {reward:g}, which is not between "
