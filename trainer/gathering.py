@@ -72,25 +72,19 @@ class Gathered:
         return sum(len(group.completions) for group in [*self.groups, *self.dropped])
 
     @property
-    def _time_of_environments(self) -> dict[str, float | None]:
-        """Seconds that replies took, and that the engine waited for them; none without
-        an environment.
+    def metrics(self) -> dict[str, float | None]:
+        """The time of scoring and of environments, and what dynamic sampling cost and
+        left out.
         """
         completions = [c for g in [*self.groups, *self.dropped] for c in g.completions]
         replies = [t for c in completions for t in c.turns if t.author != "policy"]
-        if not replies:
-            return {}
-        return {
+        of_environments: dict[str, float | None] = {
             "time/environment": sum(reply.seconds or 0.0 for reply in replies),
             "time/environment_idle": self.idle_seconds,
         }
-
-    @property
-    def metrics(self) -> dict[str, float | None]:
-        """The time of scoring, and what dynamic sampling cost and left out."""
         return {
             "time/score_work": self.scoring_seconds,
-            **self._time_of_environments,
+            **(of_environments if replies else {}),
             "sampling/num_rounds": float(self.num_rounds),
             "sampling/num_dropped": float(len(self.dropped)),
             "sampling/num_tokens": float(self.num_sampled_tokens),

@@ -138,8 +138,8 @@ FAULTS = [
     Fault(
         "H2",
         "trainer/rollout/chat.py",
-        "content, num_special = frame.special.subn(_defuse, content)",
-        "num_special = 0",
+        "content = _defused(message_text(turn), frame.special)",
+        "content = message_text(turn)",
         "tests/trainer/rollout/test_chat.py",
     ),
     Fault(

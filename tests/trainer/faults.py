@@ -20,7 +20,7 @@ from trainer.parallel import launch
 from trainer.rewards.rule import Sample, Unscorable
 from trainer.rewards.rules import RULES
 from trainer.rollout import decoder
-from trainer.rollout.sources import EngineSource
+from trainer.rollout.episodes import EngineSource
 from trainer.run import setup as preparation
 from trainer.run import state
 

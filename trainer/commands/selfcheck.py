@@ -33,9 +33,8 @@ from trainer.rollout.engine import (
     Slowed,
     largest_gap,
 )
-from trainer.rollout.episodes import make_renderer
+from trainer.rollout.episodes import make_renderer, make_sampler
 from trainer.rollout.select import make_engine
-from trainer.rollout.sources import EngineSource
 from trainer.run.outcome import LossTerms
 from trainer.run.phases import data_order
 from trainer.run.setup import set_up_torch
@@ -125,7 +124,7 @@ def measure(
     rollout = phase.config.rollout.model_copy(update={"logprob_temperature": None})
     config = phase.config.model_copy(update={"loss": LossConfig(), "rollout": rollout})
     order = data_order(phase, num_rows=len(prompts))
-    source, optimizer = EngineSource(engine, config), Optimizer(policy, config.optim)
+    source, optimizer = make_sampler(engine, config), Optimizer(policy, config.optim)
     budget = MemoryBudget(
         config.optim.micro_batch_tokens,
         on_halved=lambda tokens, _: print_line(

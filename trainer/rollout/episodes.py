@@ -162,20 +162,46 @@ def chat_of(
     return ChatFormat(tokenizer, data, tools=tools)
 
 
-def make_sampler(engine: RolloutEngine, config: RunConfig) -> Sampler:
+def make_sampler(engine: RolloutEngine, config: RunConfig) -> EngineSource:
     """Return what plays the run's environment; without one it samples single turns."""
     environment = make_environment(config.environment)
     if environment is None:
-        return Sampler(engine)
+        return EngineSource(engine, config)
     return EpisodePlayer(engine, environment, config)
 
 
-class Sampler:
-    """Gives prompts their completions, of one turn each."""
+class EngineSource:
+    """Completions that a rollout engine samples, each from a seed of its own.
 
-    def __init__(self, engine: RolloutEngine) -> None:
+    They have one turn each.
+    """
+
+    def __init__(self, engine: RolloutEngine, config: RunConfig) -> None:
         self._engine = engine
+        self._config = config
         self.idle_seconds = 0.0  # in which the engine waited for replies
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._engine.tokenizer
+
+    def complete(
+        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
+    ) -> list[tuple[Rollout, ...]]:
+        """Return the completions of each prompt, `group_size` of them, in order."""
+        seed, rollout = self._config.seed, self._config.rollout
+        seeds = [
+            [
+                derive(seed, "sample", step, prompt.index, k)
+                for k in range(rollout.group_size)
+            ]
+            for prompt in prompts
+        ]
+        params = SamplingParams.of(rollout)
+        return self.play(prompts, seeds, params, on_group=on_group)
+
+    def sync_weights(self) -> None:
+        self._engine.sync_weights()
 
     def play(
         self,
@@ -233,15 +259,14 @@ class _Episode:
         return derive(self.seed, "turn", number) if number else self.seed
 
 
-class EpisodePlayer(Sampler):
+class EpisodePlayer(EngineSource):
     """Plays episodes in rounds: an engine samples, then the environment answers."""
 
     def __init__(
         self, engine: RolloutEngine, environment: Environment, config: RunConfig
     ) -> None:
-        super().__init__(engine)
+        super().__init__(engine, config)
         self._environment = environment
-        self._config = config
 
     def play(
         self,
@@ -253,8 +278,8 @@ class EpisodePlayer(Sampler):
     ) -> list[tuple[Rollout, ...]]:
         environment, config = self._environment, self._config
         if prompts:
-            tokenizer, row = self._engine.tokenizer, prompts[0].row
-            self._chat = chat_of(tokenizer, config.data, environment, row)
+            row = prompts[0].row
+            self._chat = chat_of(self.tokenizer, config.data, environment, row)
         replies = _Replies(environment, config)
         if isinstance(environment, Taskset):
             replies = _TasksetReplies(environment, config)
@@ -397,12 +422,11 @@ class EpisodePlayer(Sampler):
     def _cut(self, message: Message) -> Message:
         """Cut a message that is too long, and say so in it."""
         content, most = message["content"], self._config.environment.max_reply_tokens
-        tokenizer = self._engine.tokenizer
-        ids = tokenizer.encode(content, add_special_tokens=False)
+        ids = self.tokenizer.encode(content, add_special_tokens=False)
         if len(ids) <= most:
             return message
         note = f"\n… {most:,} of {len(ids):,} tokens"
-        return {**message, "content": decode_text(tokenizer, ids[:most]) + note}
+        return {**message, "content": decode_text(self.tokenizer, ids[:most]) + note}
 
 
 # The reply to a turn of the policy; None: one that was cut off is not answered.

@@ -17,11 +17,9 @@ from trainer.rollout.engine import (
     OnGroup,
     OnSlowed,
     RolloutEngine,
-    SamplingParams,
     ignore,
 )
-from trainer.rollout.episodes import make_sampler
-from trainer.seeding import derive
+from trainer.rollout.episodes import EngineSource, make_sampler
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout
 
@@ -52,41 +50,6 @@ class CompletionSource(Protocol):
     def sync_weights(self) -> None:
         """Take up the policy's present weights, where completions depend on them."""
         ...
-
-
-class EngineSource:
-    """Completions that a rollout engine samples, each from a seed of its own."""
-
-    def __init__(self, engine: RolloutEngine, config: RunConfig) -> None:
-        rollout = config.rollout
-        self._engine = engine
-        self._sampler = make_sampler(engine, config)
-        self._seed = config.seed
-        self._group_size = rollout.group_size
-        self._params = SamplingParams.of(rollout)
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        return self._engine.tokenizer
-
-    def complete(
-        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Rollout, ...]]:
-        seeds = [
-            [
-                derive(self._seed, "sample", step, prompt.index, k)
-                for k in range(self._group_size)
-            ]
-            for prompt in prompts
-        ]
-        return self._sampler.play(prompts, seeds, self._params, on_group=on_group)
-
-    @property
-    def idle_seconds(self) -> float:
-        return self._sampler.idle_seconds
-
-    def sync_weights(self) -> None:
-        self._engine.sync_weights()
 
 
 class DatasetSource:
@@ -164,7 +127,7 @@ def start_source(
         decoding=config.rollout.decoding,
     )
     engine.on_slowed = on_slowed
-    return EngineSource(engine, config)
+    return make_sampler(engine, config)
 
 
 def make_source(
@@ -189,7 +152,7 @@ def make_source(
     """
     match config.rollout.source:
         case "policy":
-            return EngineSource(engine, config)
+            return make_sampler(engine, config)
         case "start":
             return start_source(load_start(config, policy), config, on_slowed=on_slowed)
         case "dataset":

@@ -20,7 +20,7 @@ from tests.trainer.tiny import (
 )
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.policy import Policy, load_policy
-from trainer.rollout.sources import EngineSource
+from trainer.rollout.episodes import EngineSource
 from trainer.run.outcome import StepOutcome
 from trainer.stopping import SAMPLING_THREAD
 

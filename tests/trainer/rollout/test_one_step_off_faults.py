@@ -23,7 +23,7 @@ from tests.trainer.run.test_resume import story
 from tests.trainer.tiny import only, read_events, run_trainer
 from trainer.algorithm.loss import objective
 from trainer.rollout.decoder import draw_tokens
-from trainer.rollout.sources import EngineSource
+from trainer.rollout.episodes import EngineSource
 from trainer.stopping import SAMPLING_THREAD
 
 

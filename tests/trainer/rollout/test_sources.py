@@ -13,8 +13,9 @@ from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoder, DecodingMethod, make_decoder
 from trainer.rollout.engine import OnGroup, Request, SamplingParams
+from trainer.rollout.episodes import EngineSource
 from trainer.rollout.select import make_engine
-from trainer.rollout.sources import DatasetSource, EngineSource, make_source
+from trainer.rollout.sources import DatasetSource, make_source
 from trainer.types import Rollout
 
 SFT = {"source": "dataset", "group_size": 1, "max_new_tokens": 12}

@@ -41,8 +41,8 @@ from trainer.model.loading import model_fingerprint
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
+from trainer.rollout.episodes import EngineSource
 from trainer.rollout.server_engine import VllmServerEngine
-from trainer.rollout.sources import EngineSource
 from trainer.run.outcome import StepOutcome
 from trainer.serving.client import read_token
 

@@ -17,7 +17,7 @@ STUCK = """
 import sys, threading
 import trainer.stopping, trainer.grpo
 from trainer.__main__ import main
-from trainer.rollout.sources import EngineSource
+from trainer.rollout.episodes import EngineSource
 
 trainer.stopping._GRACE_SECONDS = 0.2
 complete, begun = EngineSource.complete, threading.Event()
