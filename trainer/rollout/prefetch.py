@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -87,7 +88,7 @@ class Prefetch:
         self.at_rest = threading.Event()  # not set while the policy is trained beside
         self.at_rest.set()
         self._device = device
-        self._flight: _Sampling | None = None
+        self._flight: Future[SampledBatch] | None = None
         self._stream: torch.cuda.Stream | None = None
 
     def take(self, step: int) -> SampledBatch | None:
@@ -115,12 +116,12 @@ class Prefetch:
         """
         own = Stopwatch()
         self.at_rest.clear()
-        self._flight = _Sampling(lambda: sample(own), place=self._place())
+        self._flight = _begin(lambda: sample(own), place=self._place())
         try:
             yield
             self.at_rest.set()
             with watch.phase("generate"):
-                self.batch = self._flight.land()
+                self.batch = self._flight.result()
         finally:
             self.at_rest.set()
             self._flight = None
@@ -128,8 +129,8 @@ class Prefetch:
 
     def check(self) -> None:
         """Raise what sampling has failed of by now, if it has."""
-        if self._flight is not None:
-            self._flight.check()
+        if self._flight is not None and self._flight.done():
+            self._flight.result()
 
     def _place(self) -> AbstractContextManager[object]:
         """Return a queue of the GPU's own, else one thread's kernels wait for the
@@ -144,41 +145,23 @@ class Prefetch:
         return torch.cuda.stream(self._stream)
 
 
-class _Sampling:
-    """Sampling in a thread: what it comes to, or the error that it met."""
+def _begin(
+    sample: Callable[[], SampledBatch], *, place: AbstractContextManager[object]
+) -> Future[SampledBatch]:
+    """Sample in a thread of its own."""
+    future, num_threads = Future[SampledBatch](), torch.get_num_threads()
 
-    def __init__(
-        self,
-        sample: Callable[[], SampledBatch],
-        *,
-        place: AbstractContextManager[object],
-    ) -> None:
-        self._sample = sample
-        self._place = place
-        self._batch: SampledBatch | None = None
-        self._error: BaseException | None = None
-        self._num_threads = torch.get_num_threads()
-        # a daemon, since a run that fails does not wait for it (`trainer.stopping`)
-        self._thread = threading.Thread(
-            target=self._run, name=SAMPLING_THREAD, daemon=True
-        )
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         # OpenMP would give a new thread all cores until torch is asked for something
-        torch.set_num_threads(self._num_threads)
+        torch.set_num_threads(num_threads)
         try:
-            with self._place:
-                self._batch = self._sample()
+            with place:
+                batch = sample()
         except BaseException as error:  # noqa: BLE001 - it is raised in the other thread
-            self._error = error
+            future.set_exception(error)
+        else:
+            future.set_result(batch)
 
-    def check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-    def land(self) -> SampledBatch:
-        self._thread.join()
-        self.check()
-        assert self._batch is not None
-        return self._batch
+    # a daemon, since a run that fails does not wait for it (`trainer.stopping`)
+    threading.Thread(target=run, name=SAMPLING_THREAD, daemon=True).start()
+    return future

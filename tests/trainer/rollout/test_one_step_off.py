@@ -314,7 +314,7 @@ def test_without_it_nothing_is_sampled_in_a_thread(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a thread was asked for")
 
-    monkeypatch.setattr("trainer.rollout.prefetch._Sampling", refuse)
+    monkeypatch.setattr("trainer.rollout.prefetch._begin", refuse)
     tree = config_tree(model_folder, rows_path, optim={"num_steps": 2})
 
     code, events = run(tmp_path, tree)
