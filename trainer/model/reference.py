@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -24,32 +24,6 @@ from trainer.serving.client import read_token
 from trainer.serving.reference_client import ServerReference
 from trainer.tensorfile import read_shapes, read_tensors, write_tensors
 from trainer.tokenizers import first_line
-
-
-class Reference(Protocol):
-    """Gives log-probs that do not depend on the step's update."""
-
-    @property
-    def has_moved(self) -> bool:
-        """True where a checkpoint must hold its weights."""
-        ...
-
-    def add_logprobs(
-        self, micro_batches: Sequence[MicroBatch], *, temperature: float
-    ) -> None:
-        """Fill in each micro-batch's `reference_logprobs`."""
-        ...
-
-    def after_step(self, step: int, policy: Policy) -> None:
-        """Reset to the policy or move towards it, where this step is due for it.
-
-        Steps count from 1, since the beginning of the phase.
-        """
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write the weights of a reference that has moved into a new folder."""
-        ...
 
 
 def make_reference(
@@ -134,7 +108,7 @@ def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) ->
 class BaseReference:
     """The policy with its adapters, if it has any, switched off while it is asked."""
 
-    has_moved = False
+    has_moved = False  # true where a checkpoint must hold its weights
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -142,6 +116,7 @@ class BaseReference:
     def add_logprobs(
         self, micro_batches: Sequence[MicroBatch], *, temperature: float
     ) -> None:
+        """Fill in each micro-batch's `reference_logprobs`."""
         with torch.no_grad(), self.policy.adapters_off():
             for micro in micro_batches:
                 micro.reference_logprobs, _ = self.policy.logprobs(
@@ -161,11 +136,19 @@ class BaseReference:
             return self.policy.hidden(micro)
 
     def after_step(self, step: int, policy: Policy) -> None:
-        """Stay as it is; configurations that want more are refused."""
+        """Stay as it is; another one resets to the policy or moves towards it, where
+        this step is due for it.
+
+        Steps count from 1, since the beginning of the phase.
+        """
 
     def save(self, folder: Path) -> None:
+        """Write the weights of a reference that has moved into a new folder."""
         raise AssertionError("the base model under adapters never changes")
 
+
+# Gives log-probs that do not depend on the step's update.
+Reference = BaseReference | ServerReference
 
 _WEIGHTS = "weights.safetensors"
 

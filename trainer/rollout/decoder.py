@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch.nn import functional
@@ -294,7 +294,7 @@ class FixedStep:
 
 
 class GraphDecoder:
-    """See `Decoder`; a step is recorded again when its tensors move."""
+    """Replays the steps of another; recorded again when their tensors move."""
 
     def __init__(self, decoder: LlamaDecoder) -> None:
         self._decoder = decoder
@@ -355,38 +355,6 @@ def record(run: Callable[[], None]) -> Callable[[], None]:
         # a capture that is broken off leaves this thread on the recording stream
         torch.cuda.set_stream(current)
     return graph.replay
-
-
-class Decoder(Protocol):
-    """Takes rows on by a token at a time; made again whenever the weights change."""
-
-    def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return last hidden states [rows, H] after one more token of each row.
-
-        They are good until the next step, which may write over them.
-
-        Args:
-            chosen: [rows], the tokens.
-            positions: [rows], their places in their own sequences.
-        """
-        ...
-
-    def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
-        """Return whether rows that have ended are to leave, with so many tokens to
-        come.
-        """
-        ...
-
-    def keep(self, rows: torch.Tensor) -> None:
-        """Go on with these rows only; `rows` are their places."""
-        ...
-
-    def states_of(self, row: int, span: slice) -> States:
-        """Copy a row's keys and values in a span of the cache, as the model has them.
-
-        The cache must be one of growing layers.
-        """
-        ...
 
 
 Decoding = Literal["auto", "plain"]
@@ -499,3 +467,6 @@ class AnyDecoder:
             (layer.keys[row, :, span].clone(), layer.values[row, :, span].clone())
             for layer in layers
         ]
+
+
+Decoder = LlamaDecoder | GraphDecoder | AnyDecoder

@@ -183,12 +183,17 @@ class EngineSource:
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The meaning of the completions' token ids."""
         return self._engine.tokenizer
 
     def complete(
         self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
     ) -> list[tuple[Rollout, ...]]:
-        """Return the completions of each prompt, `group_size` of them, in order."""
+        """Return the completions of each prompt, `group_size` of them, in order.
+
+        `on_group` gets a prompt's index and completions once they have ended, where
+        some do before others.
+        """
         seed, rollout = self._config.seed, self._config.rollout
         seeds = [
             [
@@ -201,6 +206,7 @@ class EngineSource:
         return self.play(prompts, seeds, params, on_group=on_group)
 
     def sync_weights(self) -> None:
+        """Take up the policy's present weights, where the engine samples from it."""
         self._engine.sync_weights()
 
     def play(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -16,47 +16,11 @@ from trainer.model.policy import Policy
 from trainer.rollout.cache import States
 
 
-class Layer(Protocol):
-    """A layer's work before and after attention, for one new token of each row."""
-
-    scale: float  # of the attention's logits
-    num_kv: int  # key-value heads
-
-    def project_qkv(
-        self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Project from hidden [rows, H] and the tables' rows at the tokens' positions.
-
-        Returns:
-            (queries [rows, kv heads, sharing heads, d]: heads that share keys stand
-            where a longer text's queries would; keys, then values
-            [rows, 2 · kv heads, d]).
-        """
-        ...
-
-    def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output [rows, H] from its input and what attention
-        brought.
-        """
-        ...
-
-    def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
-        """Return the model's keys [..., d] in the order in which the layer has them."""
-        ...
-
-    def restore_keys(self, keys: torch.Tensor) -> torch.Tensor:
-        """Copy the layer's keys [..., d] into the order in which the model has them."""
-        ...
-
-    def rotary_tables(
-        self, cos: torch.Tensor, sin: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        """Tables that rotate queries and keys, [positions, 1, ·]; of [positions, d]."""
-        ...
-
-
 class PlainLayer:
-    """Goes through the model's own maps, in any number format, adapters and all."""
+    """A layer's work before and after attention, for one new token of each row.
+
+    It goes through the model's own maps, in any number format, adapters and all.
+    """
 
     def __init__(self, layer: Any) -> None:
         attention = layer.self_attn
@@ -77,6 +41,13 @@ class PlainLayer:
     def project_qkv(
         self, hidden: torch.Tensor, rotary: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Project from hidden [rows, H] and the tables' rows at the tokens' positions.
+
+        Returns:
+            (queries [rows, kv heads, sharing heads, d]: heads that share keys stand
+            where a longer text's queries would; keys, then values
+            [rows, 2 · kv heads, d]).
+        """
         cos, sin = rotary
         inputs, shape = self._attention_norm(hidden), (len(hidden), -1, self._size)
         queries, keys, values = (part.view(shape) for part in self._qkv(inputs))
@@ -88,6 +59,9 @@ class PlainLayer:
         return queries.unflatten(1, (self.num_kv, -1)), torch.cat([keys, values], dim=1)
 
     def output(self, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output [rows, H] from its input and what attention
+        brought.
+        """
         hidden = hidden + self._attention.o_proj(attended.flatten(1))
         gate, up = self._gate_up(self._mlp_norm(hidden))
         inner = functional.silu(gate).mul_(up)
@@ -101,14 +75,17 @@ class PlainLayer:
         return [linear(inputs) for linear in _gate_up_of(self._layer)]
 
     def permute_keys(self, keys: torch.Tensor) -> torch.Tensor:
+        """Return the model's keys [..., d] in the order in which the layer has them."""
         return keys
 
     def restore_keys(self, keys: torch.Tensor) -> torch.Tensor:
+        """Copy the layer's keys [..., d] into the order in which the model has them."""
         return keys.clone()
 
     def rotary_tables(
         self, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
+        """Tables that rotate queries and keys, [positions, 1, ·]; of [positions, d]."""
         return cos[:, None], signed(sin)[:, None]
 
 
@@ -228,6 +205,9 @@ class PackedLayer:
         return (torch.complex(cos[:, None, :half], sin[:, None, :half]),)
 
 
+Layer = PlainLayer | PackedLayer
+
+
 def copied_bytes(policy: Policy) -> int:
     """Return the bytes of what `WideLayer` copies of a model; 0 where it may not."""
     body: Any = policy.body
@@ -302,7 +282,10 @@ _BLOCK, _LEAST_FIXED = 64, 512
 
 
 class LlamaDecoder:
-    """See `Decoder`; keys and values of a layer lie in one buffer with room to come."""
+    """Takes rows on by a token at a time; made again whenever the weights change.
+
+    Keys and values of a layer lie in one buffer with room to come.
+    """
 
     def __init__(
         self,
@@ -353,6 +336,14 @@ class LlamaDecoder:
         return self.held[0].shape[2]
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return last hidden states [rows, H] after one more token of each row.
+
+        They are good until the next step, which may write over them.
+
+        Args:
+            chosen: [rows], the tokens.
+            positions: [rows], their places in their own sequences.
+        """
         place = self.advance()
         bias = None if self._bias is None else self._bias[..., : self.length]
 
@@ -395,15 +386,23 @@ class LlamaDecoder:
         return self._norm(hidden)
 
     def should_drop_ended(self, num_ended: int, num_rows: int, num_left: int) -> bool:
+        """Return whether rows that have ended are to leave, with so many tokens to
+        come.
+        """
         return num_ended >= LEAVING_SHARE * num_rows
 
     def keep(self, rows: torch.Tensor) -> None:
+        """Go on with these rows only; `rows` are their places."""
         self._move(room=self.room, rows=rows)
         if self.padding is not None:
             self.padding = self.padding[rows]
             self._bias = self._new_bias()
 
     def states_of(self, row: int, span: slice) -> States:
+        """Copy a row's keys and values in a span of the cache, as the model has them.
+
+        The cache must be one of growing layers.
+        """
         return [
             (
                 layer.restore_keys(held[row, : layer.num_kv, span]),

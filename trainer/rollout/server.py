@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from transformers import AutoConfig
@@ -32,8 +32,6 @@ from trainer.model.loading import (
 from trainer.rollout import wire
 from trainer.rollout.engine import (
     Sampled,
-    SamplingParams,
-    SeededPrompt,
     longest_of,
 )
 from trainer.rollout.vllm import SamplerSettings, VllmSampler
@@ -186,29 +184,6 @@ _LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server's lease.")
 _Result = TypeVar("_Result")
 
 
-class Sampler(Protocol):
-    """The sampler of a server; `VllmSampler` is one."""
-
-    max_length: int
-    lora_rank: int
-
-    def sample(
-        self,
-        prompts: list[SeededPrompt],
-        params: SamplingParams,
-        *,
-        eos_ids: tuple[int, ...],
-    ) -> list[Sampled]: ...
-
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None: ...
-
-    def can_take(self, names: Iterable[str]) -> bool: ...
-
-    def load_adapters(self, adapters: AdapterWeights) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Broken(Exception):
     """The engine failed halfway; what it would sample from is not known."""
 
@@ -220,7 +195,7 @@ class RolloutServer(ModelServer):
         self,
         address: tuple[str, int],
         *,
-        sampler: Sampler,
+        sampler: VllmSampler,
         fingerprint: str,
         vocabulary: int,
         token: str,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
 
@@ -22,34 +21,6 @@ from trainer.rollout.engine import (
 from trainer.rollout.episodes import EngineSource, make_sampler
 from trainer.tokenizers import decode_text
 from trainer.types import Rollout
-
-
-class CompletionSource(Protocol):
-    """Gives each prompt of a step its completions."""
-
-    @property
-    def idle_seconds(self) -> float:
-        """The time in which it had nothing to do but wait for environments."""
-        ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The meaning of the completions' token ids."""
-        ...
-
-    def complete(
-        self, prompts: Sequence[Prompt], step: int, *, on_group: OnGroup = ignore
-    ) -> list[tuple[Rollout, ...]]:
-        """Return the completions of each prompt, `group_size` of them, in order.
-
-        `on_group` gets a prompt's index and completions once they have ended, by
-        a source that has some before others.
-        """
-        ...
-
-    def sync_weights(self) -> None:
-        """Take up the policy's present weights, where completions depend on them."""
-        ...
 
 
 class DatasetSource:
@@ -115,6 +86,10 @@ class DatasetSource:
                 "row."
             )
         return text
+
+
+# What gives each prompt of a step its completions.
+CompletionSource = EngineSource | DatasetSource
 
 
 def start_source(
