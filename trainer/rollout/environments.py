@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from trainer.data import Row
 from trainer.rewards.rule import Message, answers_of, message_text
@@ -40,32 +40,6 @@ class Reply:
     episode_reward: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     calls: tuple[ToolCall, ...] = ()  # those of the last turn, with their results
-
-
-class Environment(Protocol):
-    """Answers a policy's turns."""
-
-    @property
-    def is_quick(self) -> bool:
-        """It answers in this process, at once, and never fails."""
-        ...
-
-    @property
-    def tools(self) -> Sequence[dict[str, Any]]:
-        """JSON schemas of the tools that the policy may call."""
-        ...
-
-    def open(self, row: Row, seed: int) -> Sequence[Message]:
-        """Return what stands behind the row's own prompt in every episode."""
-        ...
-
-    def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
-        """Answer the last of the policy's turns.
-
-        Raises:
-            EnvironmentFailed: it has no answer; the episode cannot be scored.
-        """
-        ...
 
 
 class EnvironmentFailed(ValueError):
@@ -102,15 +76,24 @@ class GuessEnvironment:
     ({'role': 'user', 'content': '+'},)
     """
 
-    is_quick = True
-    tools: Sequence[dict[str, Any]] = ()
+    is_quick = True  # it answers in this process, at once, and never fails
+    tools: Sequence[dict[str, Any]] = ()  # JSON schemas of those that may be called
 
     def open(self, row: Row, seed: int) -> Sequence[Message]:
-        """Add nothing; a row that is no game is refused."""
+        """Return what stands behind the row's own prompt in every episode: nothing.
+
+        Raises:
+            EnvironmentFailed: the row is no game.
+        """
         _range_of(row)
         return ()
 
     def reply(self, row: Row, seed: int, said: Sequence[Said]) -> Reply:
+        """Answer the last of the policy's turns.
+
+        Raises:
+            EnvironmentFailed: it has no answer; the episode cannot be scored.
+        """
         lowest, highest = _range_of(row)
         target = _target_of(row, lowest, highest, seed)
         num_before = num_left = highest - lowest + 1

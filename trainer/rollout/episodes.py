@@ -35,7 +35,6 @@ from trainer.rollout.engine import (
     ignore,
 )
 from trainer.rollout.environments import (
-    Environment,
     EnvironmentFailed,
     GuessEnvironment,
     Reply,
@@ -53,6 +52,7 @@ from trainer.seeding import derive
 from trainer.tokenizers import decode_text, first_line
 from trainer.types import Rollout, ToolCall
 
+Environment = GuessEnvironment | PythonEnvironment | ToolEnvironment | Taskset
 # Replies that are waited for at the same time. Each has a sandbox of its own, as calls
 # of one owner wait for each other.
 _NUM_OWNERS = 8
