@@ -17,6 +17,7 @@ from tests.trainer.rollout.test_episodes import (
 from tests.trainer.scored import run_config
 from tests.trainer.tiny import config_tree
 from trainer.__main__ import main
+from trainer.commands import preview
 from trainer.config import EnvironmentConfig, RunConfig
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.output.metrics import episode_metrics
@@ -335,3 +336,19 @@ def test_tasks_are_written_as_rows(taskset, capsys):
     assert json.loads(capsys.readouterr().out) == {"title": "words"}
     assert tasks({"error": "no word"}) == 2
     assert "no word" in capsys.readouterr().err
+
+
+def test_a_preview_of_a_task_reads_the_tools_of_its_row(taskset, monkeypatch):
+    monkeypatch.setattr(preview, "_end_ids", lambda _tokenizer: {1})
+    question = {
+        "index": 0,
+        "row": {"prompt": "1+2", "answer": None, "columns": {"task": {}}},
+        "data": {},
+        "environment": {"kind": "verifiers", "taskset": "words"},
+        "seed": 0,
+    }
+    tokenizer = _tokenizer(_templates()["qwen2_5_vl"])  # writes no calls
+
+    assert preview.answer(tokenizer, question)["refusals"] == []
+    question["row"]["columns"]["tools"] = [ADD]
+    assert len(preview.answer(tokenizer, question)["refusals"]) == 1
