@@ -345,15 +345,16 @@ def test_tool_messages_of_an_environment_that_reads_calls_itself_keep_their_name
 
 def test_an_episode_whose_environment_takes_too_long_is_stopped(play):
     def answer(_row, _seed, said):
-        time.sleep(0.03)
+        if len(said) == 2:
+            time.sleep(0.6)
         return user("+")
 
     [[episode]], _, _ = play(
-        lambda *_: "b", Scripted(answer), limits={"trajectory_seconds": 0.05}
+        lambda *_: "b", Scripted(answer), limits={"trajectory_seconds": 0.5}
     )
 
     assert episode.end_reason == "timeout"
-    assert "0.05 s" in episode.error
+    assert "0.5 s" in episode.error
     assert len(episode.policy_turns) == 2
 
 
