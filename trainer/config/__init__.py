@@ -6,7 +6,8 @@ facts of `About`; the launch form, TOML, help and API are generated from them.
 """
 
 from trainer.config.environment import CODE_OPTIONS, EnvironmentConfig
-from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.loss import LossConfig
+from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import About, Part, leaves, parts_of, read_about
 from trainer.config.reading import (
     HUB_ID,

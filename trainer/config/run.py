@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from trainer.config.agreement import complaints
-from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.loss import LossConfig
+from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import Part, about, read_about
 from trainer.config.settings import Settings
 from trainer.config.task import RewardConfig, RolloutConfig

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from trainer.config.environment import EnvironmentConfig
-from trainer.config.objective import AdvantageConfig, LossConfig, ReferenceConfig
+from trainer.config.loss import LossConfig
+from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import Part, about
 from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
 from trainer.config.training import (

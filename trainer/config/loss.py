@@ -1,0 +1,253 @@
+"""Settings of the loss."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainer.config.objective import WITHOUT_REFERENCE
+from trainer.config.part import NoEffect, Part, When, about
+
+WITHOUT_WEIGHTS: When = {
+    "loss.surrogate": ["reinforce"],
+    "loss.importance_correction": [None],
+}
+NO_RATIO: NoEffect = {"reinforce has no ratio": {"loss.surrogate": ["reinforce"]}}
+RATIO_IS_1: NoEffect = {
+    "this run updates once per batch, so the ratio is 1": {
+        "optim.updates_per_batch": [1],
+        "optim.minibatches": [1],
+        "loss.old_logprobs": ["policy"],
+    }
+}
+NO_KL: NoEffect = {"the KL weight is 0": {"loss.kl_coef": [0]}}
+KL_OF_REWARD: NoEffect = {
+    "the KL is subtracted from the rewards": {"loss.kl_in": ["reward"]}
+}
+MEANS = {
+    "token_mean": "mean over the batch's tokens",
+    "sequence_mean_token_mean": "mean of each sequence's mean",
+    "sequence_mean_token_sum": "mean of each sequence's sum",
+}
+
+
+class LossConfig(Part):
+    """Loss of one update."""
+
+    surrogate: Literal["clip", "reinforce", "gspo", "cispo"] = Field(
+        "clip",
+        description="Surrogate objective: how ratio and advantage are combined.",
+        json_schema_extra=about(
+            section="Ratio and clipping",
+            choices={
+                "clip": "PPO's clipped ratio",
+                "reinforce": "no ratio",
+                "gspo": "one ratio per sequence",
+                "cispo": "clipped importance weights, all tokens kept",
+            },
+        ),
+    )
+    clip_low: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="Lower clipping bound: the ratio is at least 1 minus this.",
+        json_schema_extra=about(no_effect=NO_RATIO | RATIO_IS_1),
+    )
+    clip_high: float = Field(
+        0.2,
+        ge=0,
+        le=10,
+        description="Upper clipping bound: the ratio is at most 1 plus this.",
+        json_schema_extra=about(no_effect=NO_RATIO | RATIO_IS_1),
+    )
+    dual_clip: float | None = Field(
+        None,
+        gt=1,
+        description="Dual clip: caps the loss at this multiple of a negative "
+        "advantage.",
+        json_schema_extra=about(
+            no_effect={
+                "this surrogate has no dual clip": {
+                    "loss.surrogate": ["reinforce", "cispo"]
+                }
+            }
+            | RATIO_IS_1
+        ),
+    )
+    old_logprobs: Literal["policy", "sampling"] = Field(
+        "policy",
+        title="Old log-probs",
+        description="Denominator of the ratio: log-probs of the policy before the "
+        "batch's first update, or as the rollout engine returned them.",
+        json_schema_extra=about(
+            choices={
+                "policy": "of the policy before the batch",
+                "sampling": "of the engine, saves a forward pass",
+            },
+            no_effect={
+                "reinforce has no ratio": WITHOUT_WEIGHTS | {"loss.kl_ratio": [False]},
+                "reinforce has no ratio, and the KL weight is 0": WITHOUT_WEIGHTS
+                | {"loss.kl_coef": [0]},
+            },
+        ),
+    )
+    importance_correction: (
+        Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+        | None
+    ) = Field(
+        None,
+        description="Corrects for sampling log-probs that differ from the trainer's.",
+        json_schema_extra=about(
+            section="Importance correction",
+            choices={
+                "": "no correction",
+                "token_truncate": "token weights, capped",
+                "token_mask": "tokens above the cap masked",
+                "sequence_truncate": "sequence weights, capped",
+                "sequence_mask": "sequences above the cap masked",
+            },
+        ),
+    )
+    importance_cap: float = Field(
+        3.0,
+        gt=1,
+        le=100,
+        description="Upper bound of the importance weight.",
+        json_schema_extra=about(
+            no_effect={
+                "no importance correction": {"loss.importance_correction": [None]}
+            }
+        ),
+    )
+    aggregation: Literal[
+        "token_mean",
+        "sequence_mean_token_mean",
+        "sequence_mean_token_sum",
+        "constant",
+    ] = Field(
+        "token_mean",
+        description="How token losses are averaged.",
+        json_schema_extra=about(
+            section="Loss aggregation",
+            choices=MEANS | {"constant": "sum divided by a constant length"},
+        ),
+    )
+    constant_length: int | None = Field(
+        None,
+        ge=1,
+        description="Divisor for aggregation = constant. Default: max_new_tokens.",
+        json_schema_extra=about(
+            unit="tokens",
+            no_effect={"aggregation is not constant": {"loss.aggregation": [*MEANS]}},
+        ),
+    )
+    mask_truncated: bool = Field(
+        False,
+        description="Leave completions truncated at max_new_tokens out of the loss.",
+    )
+    mask_end_token: bool = Field(
+        False,
+        description="Leave the end-of-sequence token out of the loss.",
+    )
+    include_prompt: bool = Field(
+        False,
+        description="Include the prompt's tokens in the loss, as rlox does.",
+    )
+    kl_coef: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        title="KL weight",
+        description="Penalty for moving away from the reference model. 0 turns it "
+        "off; KL is then measured on a sample.",
+        json_schema_extra=about(main=7),
+    )
+    kl_estimator: Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"] = (
+        Field(
+            "k3",
+            title="KL estimator",
+            description="Estimator of the KL divergence from the reference. With + "
+            "the value is that estimator's, the gradient is k2's; "
+            "full sums over the vocabulary.",
+            json_schema_extra=about(
+                section="KL divergence",
+                choices={
+                    "k1": "log-ratio",
+                    "abs": "absolute log-ratio",
+                    "k2": "half the squared log-ratio",
+                    "k3": "unbiased, never negative",
+                    "full": "over the whole vocabulary",
+                    "k1+": "k1 with the gradient of k2",
+                    "abs+": "abs with the gradient of k2",
+                    "k3+": "k3 with the gradient of k2",
+                },
+                no_effect={"the KL weight is 0": WITHOUT_REFERENCE},
+            ),
+        )
+    )
+    kl_ratio: bool = Field(
+        False,
+        title="KL bias correction",
+        description="Multiply each token's KL in the loss by its ratio, as TRL does, "
+        "for an unbiased gradient of the divergence (arXiv:2512.02556).",
+        json_schema_extra=about(no_effect=NO_KL | KL_OF_REWARD),
+    )
+    kl_in: Literal["loss", "reward"] = Field(
+        "loss",
+        title="KL penalty in",
+        description="Add the KL penalty to the loss, or subtract it from the rewards.",
+        json_schema_extra=about(
+            choices={
+                "loss": "added to the loss",
+                "reward": ("subtracted from each reward"),
+            },
+            no_effect=NO_KL,
+        ),
+    )
+    kl_aggregation: (
+        Literal["token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum"]
+        | None
+    ) = Field(
+        None,
+        title="KL aggregation",
+        description="How token KL is averaged in the loss. Empty: same as token "
+        "losses.",
+        json_schema_extra=about(
+            choices={"": "same as token loss"} | MEANS,
+            no_effect=NO_KL | KL_OF_REWARD,
+        ),
+    )
+    kl_clamp: float | None = Field(
+        None,
+        gt=0,
+        title="KL clamp",
+        description="Largest absolute KL of a token.",
+        json_schema_extra=about(no_effect={"the KL weight is 0": WITHOUT_REFERENCE}),
+    )
+    kl_target: float | None = Field(
+        None,
+        gt=0,
+        title="KL target",
+        description="Adapt the KL weight to keep the KL at this many nats per "
+        "completion (arXiv:1909.08593). Empty: constant weight.",
+        json_schema_extra=about(unit="nats", no_effect=NO_KL),
+    )
+    kl_horizon: int = Field(
+        10_000,
+        ge=1,
+        title="KL horizon",
+        description="Horizon of the adaptive KL weight.",
+        json_schema_extra=about(
+            unit="completions",
+            no_effect=NO_KL | {"no KL target is set": {"loss.kl_target": [None]}},
+        ),
+    )
+    entropy_coef: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="Weight of the entropy bonus.",
+        json_schema_extra=about(section="Entropy"),
+    )
