@@ -380,6 +380,25 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "share",
             "Tokens that the correction masks.",
         ),
+        Metric(
+            "importance/frac_sequences_masked",
+            "Completions masked by the correction",
+            "share",
+            "Completions that the correction masks wholly.",
+        ),
+        Metric(
+            "importance/ess",
+            "Effective tokens",
+            "share",
+            "Share of equally weighted tokens that would estimate as well as the "
+            "weighted ones: (Σw)²/(n·Σw²).",
+        ),
+        Metric(
+            "importance/ess_sequence",
+            "Effective completions",
+            "share",
+            "The same share of completions, each with the mean weight of its tokens.",
+        ),
     ),
     "Held-out prompts": (
         Metric(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from trainer.algorithm.corrections import sequence_weights, token_weights
 from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import LossConfig
@@ -36,6 +37,7 @@ def compares_with_the_old_policy(loss: LossConfig) -> bool:
     uses_ratio = (
         loss.surrogate != "reinforce"
         or loss.importance_correction is not None
+        or loss.geometric_mask is not None
         or (loss.kl_ratio and loss.kl_coef > 0)
     )
     return loss.old_logprobs == "policy" and uses_ratio
@@ -127,9 +129,13 @@ def objective(
 
     ratio = importance_ratio(logprobs, old_logprobs, mask, config)
     losses = surrogate_losses(logprobs, ratio, advantages, config)
-    weight = _correction(old_logprobs, sampling_logprobs, mask, config)
+    weight = _correction(
+        logprobs, old_logprobs, sampling_logprobs, advantages, mask, config
+    )
+    by_sequence = None
     if weight is not None:
         losses = losses * weight
+        by_sequence = sequence_weights(weight, mask)
     kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
     coef = config.kl_coef if kl_coef is None else kl_coef
     penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
@@ -151,6 +157,7 @@ def objective(
         weight=weight,
         mismatch=_mismatch(logprobs, old_logprobs, sampling_logprobs, config),
     )
+    statistics = replace(statistics, sequence_weight=by_sequence)
     loss = aggregate(losses, mask, config, totals=totals)
     if differs and isinstance(penalty, torch.Tensor):
         other = config.model_copy(update={"aggregation": config.kl_aggregation})
@@ -193,33 +200,34 @@ def _mismatch(
 
 
 def _correction(
+    logprobs: torch.Tensor,
     old_logprobs: torch.Tensor,
     sampling_logprobs: torch.Tensor | None,
+    advantages: torch.Tensor,
     mask: torch.Tensor,
     config: LossConfig,
 ) -> torch.Tensor | None:
-    """Importance weight of tokens whose sampling log-probs differ from the trainer's.
-
-    w = π_old/π_sampled of the token, or of the whole sequence (the product). Truncate:
-    min(w, cap). Mask: w where w ≤ cap, else 0. Carries no gradient.
+    """Weight of tokens whose sampling log-probs differ from the trainer's, without a
+    gradient: see `corrections`.
     """
-    if config.importance_correction is None:
+    if not config.weighs_tokens:
         return None
     if sampling_logprobs is None:
-        raise ValueError(
-            f'importance_correction = "{config.importance_correction}" needs sampling '
-            "log-probs; got none."
-        )
-    level, action = config.importance_correction.split("_")
-    log_weight = (old_logprobs - sampling_logprobs).detach()
-    # An engine may fail to report a token's log-prob (NaN): that is not corrected.
-    log_weight = torch.where(mask > 0, log_weight, 0.0).nan_to_num(nan=0.0)
-    if level == "sequence":
-        log_weight = log_weight.sum(dim=1, keepdim=True).expand_as(mask)
-    weight = log_weight.clamp(-20.0, 20.0).exp()
-    if action == "truncate":
-        return weight.clamp(max=config.importance_cap)
-    return torch.where(weight <= config.importance_cap, weight, 0.0)
+        raise ValueError("A correction of the loss needs sampling log-probs; got none.")
+
+    def gap_of(logprobs: torch.Tensor) -> torch.Tensor:
+        # An engine may fail to report a token's log-prob (NaN): that is not corrected.
+        gap = (logprobs - sampling_logprobs).detach()
+        return torch.where(mask > 0, gap, 0.0).nan_to_num(nan=0.0)
+
+    weight: torch.Tensor = token_weights(
+        config,
+        gap=gap_of(old_logprobs),
+        gap_now=gap_of(logprobs),
+        advantages=advantages,
+        mask=mask,
+    )
+    return weight
 
 
 def _kl_penalty(

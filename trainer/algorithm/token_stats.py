@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from trainer.algorithm.corrections import effective_share
 from trainer.parallel.world import World
 
 
@@ -14,7 +15,7 @@ from trainer.parallel.world import World
 class TokenStatistics:
     """Values of the tokens that the loss of some sequences covers, without padding.
 
-    Each is [N] and carries no gradient.
+    Each is [N], but for that of sequences [B], and carries no gradient.
     """
 
     ratio: torch.Tensor
@@ -23,7 +24,8 @@ class TokenStatistics:
     dual: torch.Tensor  # bool: the loss of a bad token is bounded
     kl: torch.Tensor | None = None  # NaN: a token outside of the sample
     entropy: torch.Tensor | None = None
-    weight: torch.Tensor | None = None  # of the importance correction
+    weight: torch.Tensor | None = None  # of the correction
+    sequence_weight: torch.Tensor | None = None  # NaN: the loss covers no token of it
     # log π of the trainer less that of the rollout engine; NaN: a token not sampled
     mismatch: torch.Tensor | None = None
 
@@ -96,6 +98,11 @@ class TokenStatistics:
         if self.weight is not None:
             values["importance/mean"] = _mean(self.weight)
             values["importance/frac_masked"] = _mean(self.weight == 0)
+            values["importance/ess"] = effective_share(self.weight.double())
+        if self.sequence_weight is not None:
+            weights = self.sequence_weight[~self.sequence_weight.isnan()].double()
+            values["importance/frac_sequences_masked"] = _mean(weights == 0)
+            values["importance/ess_sequence"] = effective_share(weights)
         if self.mismatch is not None:
             values |= _mismatch_metrics(self.mismatch)
         return values

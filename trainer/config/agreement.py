@@ -272,12 +272,12 @@ def _normalizing(config: Settings) -> str:
 
 def _sampling(config: Settings) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
-    uses_sampling = loss.old_logprobs == "sampling" or loss.importance_correction
+    uses_sampling = loss.old_logprobs == "sampling" or loss.weighs_tokens
     if uses_sampling and (restrictions := restrictions_of(rollout)):
         yield (
             f"Completions are sampled with {restrictions}, which their "
             "log-probs leave out. Remove the setting, or use old_logprobs = "
-            '"policy" without importance_correction.'
+            '"policy" without a correction.'
         )
     # A KL in the reward is measured on the log-probs of sampling.
     compares = uses_sampling or (loss.kl_in == "reward" and loss.kl_coef > 0)
@@ -286,12 +286,12 @@ def _sampling(config: Settings) -> Iterator[str]:
             f"Log-probs at temperature {config.logprob_temperature:g} cannot be "
             f"compared with sampling log-probs at {rollout.temperature:g}. Leave "
             'rollout.logprob_temperature empty, or use old_logprobs = "policy" '
-            'without importance_correction and kl_in = "loss".'
+            'without a correction and kl_in = "loss".'
         )
     if uses_sampling and loss.include_prompt:
         yield (
             "loss.include_prompt covers prompt tokens, which have no sampling "
-            'log-probs. Use old_logprobs = "policy" without importance_correction.'
+            'log-probs. Use old_logprobs = "policy" without a correction.'
         )
     if rollout.source != "dataset":
         return

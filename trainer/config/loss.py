@@ -12,6 +12,13 @@ from trainer.config.part import NoEffect, Part, When, about
 WITHOUT_WEIGHTS: When = {
     "loss.surrogate": ["reinforce"],
     "loss.importance_correction": [None],
+    "loss.geometric_mask": [None],
+}
+NO_CORRECTION: NoEffect = {
+    "no importance correction": {"loss.importance_correction": [None]}
+}
+OLD_IS_SAMPLING: NoEffect = {
+    "old log-probs are the rollout engine's": {"loss.old_logprobs": ["sampling"]}
 }
 NO_RATIO: NoEffect = {"reinforce has no ratio": {"loss.surrogate": ["reinforce"]}}
 RATIO_IS_1: NoEffect = {
@@ -104,9 +111,9 @@ class LossConfig(Part):
             choices={
                 "": "no correction",
                 "token_truncate": "token weights, capped",
-                "token_mask": "tokens above the cap masked",
+                "token_mask": "tokens out of bounds masked",
                 "sequence_truncate": "sequence weights, capped",
-                "sequence_mask": "sequences above the cap masked",
+                "sequence_mask": "sequences out of bounds masked",
             },
         ),
     )
@@ -115,11 +122,33 @@ class LossConfig(Part):
         gt=1,
         le=100,
         description="Upper bound of the importance weight.",
-        json_schema_extra=about(
-            no_effect={
-                "no importance correction": {"loss.importance_correction": [None]}
-            }
-        ),
+        json_schema_extra=about(no_effect=NO_CORRECTION),
+    )
+    importance_floor: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Lower bound of the importance weight. With masked tokens, this is "
+        "IcePop (arXiv:2510.18855).",
+        json_schema_extra=about(no_effect=NO_CORRECTION),
+    )
+    geometric_mask: float | None = Field(
+        None,
+        gt=0,
+        le=20,
+        description="Mask completions whose mean log-prob differs more than this from "
+        "the rollout engine's.",
+        json_schema_extra=about(unit="nats", no_effect=OLD_IS_SAMPLING),
+    )
+    off_policy_mask: float | None = Field(
+        None,
+        gt=0,
+        le=20,
+        title="Off-policy mask",
+        description="Mask tokens with a negative advantage in completions whose mean "
+        "log-prob has fallen more than this below the rollout engine's "
+        "(arXiv:2512.02556).",
+        json_schema_extra=about(unit="nats"),
     )
     aggregation: Literal[
         "token_mean",
@@ -251,3 +280,9 @@ class LossConfig(Part):
         description="Weight of the entropy bonus.",
         json_schema_extra=about(section="Entropy"),
     )
+
+    @property
+    def weighs_tokens(self) -> bool:
+        """A correction by sampling log-probs, of any kind, is set."""
+        settings = self.importance_correction, self.geometric_mask, self.off_policy_mask
+        return any(setting is not None for setting in settings)

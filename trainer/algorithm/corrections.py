@@ -1,0 +1,87 @@
+"""Weights of tokens that another policy sampled than the one that is trained.
+
+The loss hands over torch's tensors, a preview numpy's arrays: both run these lines.
+With μ the sampler's probability of a token, π_old the trainer's before the batch's
+first update and π its present one, d = ln π_old - ln μ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer.config import LossConfig
+
+# exp() overflows float32 at 88; a weight of e^20 is bounded or hopeless anyway
+_LARGEST = 20.0
+
+
+def token_weights(
+    config: LossConfig, *, gap: Any, gap_now: Any, advantages: Any, mask: Any
+) -> Any:
+    """Return the weight of each token's surrogate loss, [B, T]; None without a setting.
+
+    A token of weight 0 stays in the divisor of the loss.
+
+    Args:
+        config: of the loss.
+        gap: d of each token [B, T]; 0 where μ is not known, and outside of the mask.
+        gap_now: ln π - ln μ, likewise.
+        advantages: [B, T].
+        mask: [B, T], 1 on the tokens that the loss covers.
+    """
+    xp, weight = _module_of(gap), None
+    if config.importance_correction is not None:
+        weight = importance_weights(config, gap)
+    if config.geometric_mask is not None:
+        # means of long sequences differ less than those of short ones
+        is_kept = xp.abs(_mean(gap, mask)) <= config.geometric_mask
+        weight = xp.where(is_kept, 1.0 + 0.0 * gap if weight is None else weight, 0.0)
+    if config.off_policy_mask is not None:
+        is_left = (advantages < 0) & (-_mean(gap_now, mask) > config.off_policy_mask)
+        weight = xp.where(is_left, 0.0, 1.0 + 0.0 * gap if weight is None else weight)
+    return weight
+
+
+def importance_weights(config: LossConfig, gap: Any) -> Any:
+    """Return e^d of each token, or of its whole sequence (the product), in its bounds.
+
+    Truncate: clamp(w, floor, cap). Mask: w where floor ≤ w ≤ cap, else 0; of tokens
+    with both bounds that is IcePop (arXiv:2510.18855).
+    """
+    assert config.importance_correction is not None
+    level, action = config.importance_correction.split("_")
+    xp, floor, cap = _module_of(gap), config.importance_floor, config.importance_cap
+    if level == "sequence":
+        gap = xp.broadcast_to(gap.sum(axis=1, keepdims=True), gap.shape)
+    weight = xp.exp(xp.clip(gap, -_LARGEST, _LARGEST))
+    if action == "truncate":
+        return xp.clip(weight, floor or 0.0, cap)
+    return xp.where((weight >= (floor or 0.0)) & (weight <= cap), weight, 0.0)
+
+
+def effective_share(weights: Any) -> float:
+    """Return (Σw)² / (n·Σw²) of weights [n]: the share of samples that are as good as
+    equally weighted ones; 0 where all are 0.
+    """
+    squares = float((weights * weights).sum())
+    total = float(weights.sum())
+    return total * total / (len(weights) * squares) if squares > 0 else 0.0
+
+
+def sequence_weights(weights: Any, mask: Any) -> Any:
+    """Return the mean weight of each sequence's tokens, [B]; NaN: it has none."""
+    xp, counts = _module_of(mask), mask.sum(axis=1)
+    return xp.where(counts > 0, _mean(weights, mask)[:, 0], float("nan"))
+
+
+def _mean(values: Any, mask: Any) -> Any:
+    """Mean over each sequence's tokens, [B, 1]."""
+    counts = _module_of(mask).clip(mask.sum(axis=1, keepdims=True), 1, None)
+    return (values * mask).sum(axis=1, keepdims=True) / counts
+
+
+def _module_of(values: Any) -> Any:
+    return torch if isinstance(values, torch.Tensor) else np
