@@ -33,7 +33,7 @@ def token_weights(
         mask: [B, T], 1 on the tokens that the loss covers.
     """
     xp, weight = _module_of(gap), None
-    if config.importance_correction is not None:
+    if config.importance_correction is not None and not config.corrects_ratio:
         weight = importance_weights(config, gap)
     if config.geometric_mask is not None:
         # means of long sequences differ less than those of short ones

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,10 +25,7 @@ def importance_ratio(
     """
     log_ratio = logprobs - old_logprobs
     if config.surrogate == "gspo":
-        length = mask.sum(dim=1, keepdim=True).clamp(min=1)
-        log_ratio = ((log_ratio * mask).sum(dim=1, keepdim=True) / length).expand_as(
-            logprobs
-        )
+        log_ratio = _sequence_mean(log_ratio, mask)
     # exp() overflows float32 at 88; a ratio of e^20 is clipped or hopeless anyway
     return log_ratio.clamp(-20.0, 20.0).exp()
 
@@ -45,22 +43,53 @@ def compares_with_the_old_policy(loss: LossConfig) -> bool:
 
 def surrogate_losses(
     logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
     ratio: torch.Tensor,
     advantages: torch.Tensor,
+    mask: torch.Tensor,
     config: LossConfig,
 ) -> torch.Tensor:
-    """Return each token's policy loss, [B, T]; r = ratio, A = advantage.
+    """Return each token's policy loss, [B, T]; r = ratio, A = advantage, ℓ = ln r.
 
     - clip, gspo: -min(r·A, clip(r, 1-low, 1+high)·A); with dual_clip = c, where A < 0
       the loss is at most -c·A (arXiv:1912.09729).
     - reinforce: -A·log π.
     - cispo: -stop_gradient(clip(r, 1-low, 1+high))·A·log π (arXiv:2506.13585).
+    - dppo_tv, dppo_kl: -A·r, 0 where `leaves_region`, with r = π/μ against the sampler
+      (arXiv:2602.04879).
+    - sapo: -A·(4/τ)·σ(τ·(r - 1)), τ by the sign of A (arXiv:2511.20347).
+    - gmpo: -A·s of each token, s = exp(mean ℓ̃) of its sequence, where ℓ̃ is ℓ bounded by
+      [-low, high] where A draws it further out (arXiv:2507.20673).
+    - vespo: -stop_gradient(φ)·A·log π, φ = exp(λ + k·ln W - λ·W), with W the product of
+      a sequence's ratios, k and λ by the sign of A (arXiv:2602.10693).
     """
-    if config.surrogate == "reinforce":
-        return -advantages * logprobs
+    match config.surrogate:
+        case "reinforce":
+            return -advantages * logprobs
+        case "cispo":
+            bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+            return -bounded.detach() * advantages * logprobs
+        case "dppo_tv" | "dppo_kl":
+            low, high = leaves_region(logprobs, old_logprobs, advantages, config)
+            return torch.where(low | high, 0.0, -advantages * ratio)
+        case "sapo":
+            positive, negative = config.sapo_tau_positive, config.sapo_tau_negative
+            tau = torch.full_like(ratio, positive).where(advantages > 0, negative)
+            return -advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
+        case "gmpo":
+            log_ratio = ratio.log()
+            bounded = log_ratio.clamp(-config.clip_low, config.clip_high)
+            log_ratio = torch.where(
+                advantages > 0,
+                torch.minimum(log_ratio, bounded),
+                torch.maximum(log_ratio, bounded),
+            )
+            return -advantages * _sequence_mean(log_ratio, mask).exp()
+        case "vespo":
+            return -_vespo_weight(ratio, advantages, mask, config) * (
+                advantages * logprobs
+            )
     bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
-    if config.surrogate == "cispo":
-        return -bounded.detach() * advantages * logprobs
     losses = -torch.minimum(ratio * advantages, bounded * advantages)
     if config.dual_clip is None:
         return losses
@@ -68,23 +97,86 @@ def surrogate_losses(
     return torch.where(advantages < 0, capped, losses)
 
 
+def leaves_region(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    config: LossConfig,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return where π is too far below and above μ, and A draws it further; bool [B, T].
+
+    Far is by |π - μ|, or by the KL of whether the token is drawn, (μ, 1 - μ) from
+    (π, 1 - π): beyond clip_low below and clip_high above.
+    """
+    now, old = logprobs.detach().exp(), old_logprobs.exp()
+    distance = (now - old).abs()
+    if config.surrogate == "dppo_kl":
+        rest, old_rest = 1 - now + _LEAST_REST, 1 - old + _LEAST_REST
+        distance = old * (old_logprobs - logprobs.detach())
+        distance = distance + (1 - old) * (old_rest / rest).log()
+    is_lower = (advantages < 0) & (now < old) & (distance > config.clip_low)
+    return is_lower, (advantages > 0) & (now > old) & (distance > config.clip_high)
+
+
+_LEAST_REST = 1e-8  # of what is left to other tokens, so that its ratio is a number
+
+
+def _vespo_weight(
+    ratio: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    config: LossConfig,
+) -> torch.Tensor:
+    total = (ratio.detach().log() * mask).sum(dim=1, keepdim=True)
+    log_weight = total.clamp(_LEAST_LOG_WEIGHT, 20.0)
+    is_good = advantages >= 0
+    power, decay = (
+        torch.full_like(ratio, good).where(is_good, bad)
+        for good, bad in (
+            (config.vespo_power, config.vespo_power_negative),
+            (config.vespo_decay, config.vespo_decay_negative),
+        )
+    )
+    return (decay + power * log_weight - decay * log_weight.exp()).exp()
+
+
+_LEAST_LOG_WEIGHT = math.log(1e-8)
+
+
+def _sequence_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean over each sequence's tokens, at all of its places, [B, T]."""
+    length = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return ((values * mask).sum(dim=1, keepdim=True) / length).expand_as(values)
+
+
 def clipped_tokens(
-    ratio: torch.Tensor, advantages: torch.Tensor, config: LossConfig
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    ratio: torch.Tensor,
+    advantages: torch.Tensor,
+    config: LossConfig,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return where the lower, the upper and the dual bound take the gradient; bool [B,
     T].
     """
     low, high = ratio < 1 - config.clip_low, ratio > 1 + config.clip_high
     never = torch.zeros_like(low)
+    good, bad = advantages > 0, advantages < 0
     match config.surrogate:
-        case "reinforce":
+        case "reinforce" | "sapo" | "vespo":
             return never, never, never
         case "cispo":
             return low, high, never
+        case "dppo_tv" | "dppo_kl":
+            low, high = leaves_region(logprobs, old_logprobs, advantages, config)
+            return low, high, never
+        case "gmpo":
+            log_ratio = ratio.log()
+            low, high = log_ratio < -config.clip_low, log_ratio > config.clip_high
+            return low & bad, high & good, never
         case _:
-            bad = advantages < 0
             dual = never if config.dual_clip is None else ratio > config.dual_clip
-            return low & bad, high & (advantages > 0), dual & bad
+            return low & bad, high & good, dual & bad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,14 +220,29 @@ def objective(
     advantages = advantages.expand_as(logprobs)
 
     ratio = importance_ratio(logprobs, old_logprobs, mask, config)
-    losses = surrogate_losses(logprobs, ratio, advantages, config)
-    weight = _correction(
-        logprobs, old_logprobs, sampling_logprobs, advantages, mask, config
+    gap = _gaps(old_logprobs, sampling_logprobs, mask, config)
+    gap_now = _gaps(logprobs, sampling_logprobs, mask, config)
+    losses = surrogate_losses(
+        logprobs,
+        old_logprobs,
+        ratio * gap.detach().exp() if config.corrects_ratio else ratio,
+        advantages,
+        mask,
+        config,
+    )
+    weight: torch.Tensor | None = token_weights(
+        config,
+        gap=gap.detach(),
+        gap_now=gap_now.detach(),
+        advantages=advantages,
+        mask=mask,
     )
     by_sequence = None
     if weight is not None:
         losses = losses * weight
         by_sequence = sequence_weights(weight, mask)
+    if config.sampler_penalty > 0:
+        losses = losses + config.sampler_penalty * gap_now.square()
     kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
     coef = config.kl_coef if kl_coef is None else kl_coef
     penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
@@ -143,7 +250,7 @@ def objective(
     differs = config.kl_aggregation not in (None, config.aggregation)
     if not differs:
         losses = losses + penalty
-    low, high, dual = clipped_tokens(ratio, advantages, config)
+    low, high, dual = clipped_tokens(logprobs, old_logprobs, ratio, advantages, config)
     if covered is None:
         covered = inside.flatten().nonzero().squeeze(1)
     statistics = TokenStatistics.of(
@@ -199,35 +306,23 @@ def _mismatch(
     return own.detach() - sampling_logprobs
 
 
-def _correction(
+def _gaps(
     logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
     sampling_logprobs: torch.Tensor | None,
-    advantages: torch.Tensor,
     mask: torch.Tensor,
     config: LossConfig,
-) -> torch.Tensor | None:
-    """Weight of tokens whose sampling log-probs differ from the trainer's, without a
-    gradient: see `corrections`.
+) -> torch.Tensor:
+    """log π less the rollout engine's, [B, T], for what the loss does with it.
+
+    0 for a token whose log-prob the engine failed to report (NaN), and outside of the
+    mask: there is nothing to correct. Where nothing reads it, all are 0.
     """
-    if not config.weighs_tokens:
-        return None
+    if not config.reads_gaps:
+        return torch.zeros_like(mask)
     if sampling_logprobs is None:
         raise ValueError("A correction of the loss needs sampling log-probs; got none.")
-
-    def gap_of(logprobs: torch.Tensor) -> torch.Tensor:
-        # An engine may fail to report a token's log-prob (NaN): that is not corrected.
-        gap = (logprobs - sampling_logprobs).detach()
-        return torch.where(mask > 0, gap, 0.0).nan_to_num(nan=0.0)
-
-    weight: torch.Tensor = token_weights(
-        config,
-        gap=gap_of(old_logprobs),
-        gap_now=gap_of(logprobs),
-        advantages=advantages,
-        mask=mask,
-    )
-    return weight
+    is_known = (mask > 0) & ~sampling_logprobs.isnan()
+    return torch.where(is_known, logprobs - sampling_logprobs, 0.0)
 
 
 def _kl_penalty(

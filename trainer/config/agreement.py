@@ -272,7 +272,17 @@ def _normalizing(config: Settings) -> str:
 
 def _sampling(config: Settings) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
-    uses_sampling = loss.old_logprobs == "sampling" or loss.weighs_tokens
+    if loss.is_dppo and loss.old_logprobs != "sampling":
+        yield (
+            f'loss.surrogate = "{loss.surrogate}" compares the policy with what '
+            'sampled. Set loss.old_logprobs to "sampling".'
+        )
+    if loss.is_dppo and loss.importance_correction is not None:
+        yield (
+            f'The ratio of loss.surrogate = "{loss.surrogate}" corrects for the '
+            "rollout engine already. Remove loss.importance_correction."
+        )
+    uses_sampling = loss.old_logprobs == "sampling" or loss.reads_gaps
     if uses_sampling and (restrictions := restrictions_of(rollout)):
         yield (
             f"Completions are sampled with {restrictions}, which their "
@@ -399,6 +409,13 @@ def _one_step_off(config: Settings) -> Iterator[str]:
         )
     if rollout.source != "policy":  # what never changes may be sampled at any time
         return
+    if loss.kl_in == "reward" and loss.kl_coef > 0:
+        yield (
+            'loss.kl_in = "reward" uses the sampling log-probs, which '
+            'rollout.one_step_off takes from older weights. Use kl_in = "loss".'
+        )
+    if loss.is_dppo:  # its ratio is against what sampled, however old
+        return
     if loss.importance_correction is None:
         yield (
             "rollout.one_step_off trains on off-policy completions, which needs "
@@ -410,9 +427,4 @@ def _one_step_off(config: Settings) -> Iterator[str]:
             "rollout.one_step_off needs the log-probs of the policy before the "
             'update, but loss.old_logprobs = "sampling" uses the sampling '
             'log-probs. Use "policy".'
-        )
-    if loss.kl_in == "reward" and loss.kl_coef > 0:
-        yield (
-            'loss.kl_in = "reward" uses the sampling log-probs, which '
-            'rollout.one_step_off takes from older weights. Use kl_in = "loss".'
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -20,7 +20,32 @@ NO_CORRECTION: NoEffect = {
 OLD_IS_SAMPLING: NoEffect = {
     "old log-probs are the rollout engine's": {"loss.old_logprobs": ["sampling"]}
 }
-NO_RATIO: NoEffect = {"reinforce has no ratio": {"loss.surrogate": ["reinforce"]}}
+Surrogate = Literal[
+    "clip",
+    "reinforce",
+    "gspo",
+    "cispo",
+    "dppo_tv",
+    "dppo_kl",
+    "sapo",
+    "gmpo",
+    "vespo",
+]
+SURROGATES: tuple[str, ...] = get_args(Surrogate)
+NO_BOUNDS: NoEffect = {
+    "reinforce has no ratio": {"loss.surrogate": ["reinforce"]},
+    "this surrogate has no bounds": {"loss.surrogate": ["sapo", "vespo"]},
+}
+NOT_SAPO: NoEffect = {
+    "the surrogate is not SAPO": {
+        "loss.surrogate": [name for name in SURROGATES if name != "sapo"]
+    }
+}
+NOT_VESPO: NoEffect = {
+    "the surrogate is not VESPO": {
+        "loss.surrogate": [name for name in SURROGATES if name != "vespo"]
+    }
+}
 RATIO_IS_1: NoEffect = {
     "this run updates once per batch, so the ratio is 1": {
         "optim.updates_per_batch": [1],
@@ -42,7 +67,7 @@ MEANS = {
 class LossConfig(Part):
     """Loss of one update."""
 
-    surrogate: Literal["clip", "reinforce", "gspo", "cispo"] = Field(
+    surrogate: Surrogate = Field(
         "clip",
         description="Surrogate objective: how ratio and advantage are combined.",
         json_schema_extra=about(
@@ -52,6 +77,11 @@ class LossConfig(Part):
                 "reinforce": "no ratio",
                 "gspo": "one ratio per sequence",
                 "cispo": "clipped importance weights, all tokens kept",
+                "dppo_tv": "tokens masked by how far their probability moves",
+                "dppo_kl": "tokens masked by their KL from the rollout engine",
+                "sapo": "a soft gate in place of clipping",
+                "gmpo": "the geometric mean of a sequence's ratios",
+                "vespo": "one soft weight per sequence",
             },
         ),
     )
@@ -59,15 +89,64 @@ class LossConfig(Part):
         0.2,
         ge=0,
         le=1,
-        description="Lower clipping bound: the ratio is at least 1 minus this.",
-        json_schema_extra=about(no_effect=NO_RATIO | RATIO_IS_1),
+        description="Lower clipping bound: the ratio is at least 1 minus this. For "
+        "GMPO of the log-ratio, for DPPO of the distance from the rollout engine.",
+        json_schema_extra=about(no_effect=NO_BOUNDS | RATIO_IS_1),
     )
     clip_high: float = Field(
         0.2,
         ge=0,
         le=10,
         description="Upper clipping bound: the ratio is at most 1 plus this.",
-        json_schema_extra=about(no_effect=NO_RATIO | RATIO_IS_1),
+        json_schema_extra=about(no_effect=NO_BOUNDS | RATIO_IS_1),
+    )
+    sapo_tau_positive: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        title="SAPO temperature",
+        description="Steepness of SAPO's gate where the advantage is positive.",
+        json_schema_extra=about(no_effect=NOT_SAPO),
+    )
+    sapo_tau_negative: float = Field(
+        1.05,
+        gt=0,
+        le=100,
+        title="SAPO temperature, negative",
+        description="Steepness of SAPO's gate where the advantage is negative.",
+        json_schema_extra=about(no_effect=NOT_SAPO),
+    )
+    vespo_power: float = Field(
+        2.0,
+        ge=0,
+        le=100,
+        title="VESPO power",
+        description="k of VESPO's weight W^k·exp(λ(1 − W)).",
+        json_schema_extra=about(no_effect=NOT_VESPO),
+    )
+    vespo_decay: float = Field(
+        3.0,
+        ge=0,
+        le=100,
+        title="VESPO decay",
+        description="λ of VESPO's weight.",
+        json_schema_extra=about(no_effect=NOT_VESPO),
+    )
+    vespo_power_negative: float = Field(
+        3.0,
+        ge=0,
+        le=100,
+        title="VESPO power, negative",
+        description="k of VESPO's weight where the advantage is negative.",
+        json_schema_extra=about(no_effect=NOT_VESPO),
+    )
+    vespo_decay_negative: float = Field(
+        2.0,
+        ge=0,
+        le=100,
+        title="VESPO decay, negative",
+        description="λ of VESPO's weight where the advantage is negative.",
+        json_schema_extra=about(no_effect=NOT_VESPO),
     )
     dual_clip: float | None = Field(
         None,
@@ -77,7 +156,9 @@ class LossConfig(Part):
         json_schema_extra=about(
             no_effect={
                 "this surrogate has no dual clip": {
-                    "loss.surrogate": ["reinforce", "cispo"]
+                    "loss.surrogate": [
+                        name for name in SURROGATES if name not in ("clip", "gspo")
+                    ]
                 }
             }
             | RATIO_IS_1
@@ -149,6 +230,13 @@ class LossConfig(Part):
         "log-prob has fallen more than this below the rollout engine's "
         "(arXiv:2512.02556).",
         json_schema_extra=about(unit="nats"),
+    )
+    sampler_penalty: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="Weight of the squared log-ratio between policy and rollout "
+        "engine, added to each token's loss.",
     )
     aggregation: Literal[
         "token_mean",
@@ -282,7 +370,17 @@ class LossConfig(Part):
     )
 
     @property
-    def weighs_tokens(self) -> bool:
-        """A correction by sampling log-probs, of any kind, is set."""
+    def corrects_ratio(self) -> bool:
+        """A correction of sequences that is part of VESPO's own weight."""
+        correction = self.importance_correction or ""
+        return self.surrogate == "vespo" and correction.startswith("sequence")
+
+    @property
+    def reads_gaps(self) -> bool:
+        """A setting that compares the policy's log-probs with the rollout engine's."""
         settings = self.importance_correction, self.geometric_mask, self.off_policy_mask
-        return any(setting is not None for setting in settings)
+        return self.sampler_penalty > 0 or any(each is not None for each in settings)
+
+    @property
+    def is_dppo(self) -> bool:
+        return self.surrogate in ("dppo_tv", "dppo_kl")

@@ -87,7 +87,7 @@ def token_values(
     loss = config.loss_of_run
     assert logprobs.grad is not None
     has_ratio = loss.old_logprobs == "sampling" or compares_with_the_old_policy(loss)
-    has_bounds = loss.surrogate != "reinforce"
+    has_bounds = loss.surrogate not in ("reinforce", "sapo", "vespo")
     is_sampled = config.rollout.source != "dataset"
     spread, tokens = _Spread(micro, logprobs), micro.completions
     advantages = micro.advantages.to(logprobs.dtype)

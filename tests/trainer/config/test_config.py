@@ -75,6 +75,22 @@ STEPS = OVERLONG | {
         ({"rollout": {"group_size": 1}}, "group_size"),
         ({"optim": {"minibatches": 17}}, "17 minibatches"),
         ({"advantage": {"credit": "preference"}}, "gradient coefficient"),
+        ({"loss": {"surrogate": "dppo_tv"}}, "loss.old_logprobs"),
+        (
+            {
+                "loss": {
+                    "surrogate": "dppo_kl",
+                    "old_logprobs": "sampling",
+                    "importance_correction": "token_mask",
+                }
+            },
+            "Remove loss.importance_correction",
+        ),
+        (
+            {"rollout": {"top_p": 0.9}, "loss": {"off_policy_mask": 0.5}},
+            "top_p = 0.9",
+        ),
+        ({"loss": {"include_prompt": True, "sampler_penalty": 0.1}}, "include_prompt"),
         (
             {"rollout": {"top_p": 0.9}, "loss": {"old_logprobs": "sampling"}},
             "top_p = 0.9",

@@ -323,6 +323,25 @@ def test_without_it_nothing_is_sampled_in_a_thread(
     assert all("time/ahead_generate" not in step for step in metrics_of(events))
 
 
+@pytest.mark.parametrize("surrogate", ["dppo_tv", "dppo_kl"])
+def test_a_step_off_is_in_the_ratio_of_dppo(
+    surrogate, model_folder, rows_path, tmp_path
+):
+    dppo = {"surrogate": surrogate, "old_logprobs": "sampling", "sampler_penalty": 1e-3}
+    loss = dppo | {"importance_correction": None, "clip_low": 1e-4, "clip_high": 1e-4}
+    optim = {"num_steps": 3, "learning_rate": 1e-2}
+    tree = tree_of(model_folder, rows_path, loss=loss, optim=optim)
+
+    code, events = run(tmp_path, tree)
+
+    steps = metrics_of(events)
+    assert code == 0
+    assert steps[0]["ratio/mean"] == pytest.approx(1.0, abs=1e-5)
+    assert [step["staleness/mean"] for step in steps] == [0.0, 1.0, 1.0]
+    assert all(abs(step["ratio/mean"] - 1) > 1e-4 for step in steps[1:])
+    assert all(step["clip/frac"] > 0 for step in steps[1:])
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
