@@ -37,6 +37,7 @@ REDIS_URL = (
 DATASET_HOSTS = _environment.dataset_hosts
 MODEL_FOLDERS = _environment.model_folders
 TASKSETS = _environment.tasksets
+TASKSETS_PYTHON = _environment.tasksets_python
 SERVERS = _environment.servers
 HUB_ENDPOINT = _environment.hub_endpoint
 HUB_TOKEN = _environment.hub_token

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import chain, repeat
-from threading import BoundedSemaphore
 from typing import Any, Self
 from uuid import uuid4
 
@@ -21,12 +19,14 @@ from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import are_few
 from dashboard.datasets.selections import source_of, start_selection
 from dashboard.datasets.services import create_dataset_version
-from dashboard.datasets.tokenizer_pool import Busy, tokenizers
+from dashboard.datasets.tokenizer_pool import Busy, refuse_environment, tokenizers
 from dashboard.project.database import clean_json, release_connection
 from dashboard.project.environment import ROOT
+from dashboard.project.errors import UserError
 from dashboard.project.schema_forms import (
     BoundField,
     SchemaField,
+    SettingsForm,
     explain,
     message_of,
     schema_fields,
@@ -38,11 +38,9 @@ from trainer.rewards.rule import replace_surrogates
 
 KIND = "environment.kind"
 TRY_SECONDS = 8.0  # of an environment; its process replies within 10
-WAIT_SECONDS = 30.0  # until its process is there
-_waiting = BoundedSemaphore(3)
+MAX_TOKENS = 4_096  # of an episode, until a person changes it
 MAX_TURNS = 50  # of the policy, on a page
 MAX_TEXT_CHARS = 20_000
-BUSY = "The server is busy with other tries. Try again in a minute."
 # Datasets that Cohort brings: name, rows in trainer/starter, environment.
 READY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "guess": (
@@ -68,47 +66,24 @@ def unused_kinds(field: SchemaField) -> list[str]:
     return [k for when in field.about.get("no_effect", {}).values() for k in when[KIND]]
 
 
-class EnvironmentForm:
-    """The settings as texts, and the errors of each."""
+class EnvironmentForm(SettingsForm):
+    """The settings of an environment."""
 
-    def __init__(self, texts: Mapping[str, Any]) -> None:
-        self.texts = {
-            path: unix_lines(texts.get(path, field.default_text))
-            for path, field in environment_fields().items()
-        }
-        self.errors: dict[str, list[str]] = {}
+    def __init__(self, posted: Mapping[str, str]) -> None:
+        super().__init__(environment_fields().values(), posted)
 
     @classmethod
     def of(cls, version: DatasetVersion) -> EnvironmentForm:
-        values = version.environment or {"max_tokens": 4_096}
-        fields = environment_fields()
-        # A later release may have settings that this one has not.
-        return cls(
-            {
-                path: fields[path].write(value)
-                for path, value in values.items()
-                if path in fields
-            }
-        )
+        return cls({}).fill(version.environment or {"max_tokens": MAX_TOKENS})
 
     @property
-    def items(self) -> list[tuple[BoundField, str]]:
+    def unused(self) -> list[tuple[BoundField, str]]:
         """The fields, and the kinds for which each has no effect."""
-        return [
-            (
-                BoundField(
-                    field=field,
-                    text=self.texts[path],
-                    errors=self.errors.get(path, []),
-                ),
-                " ".join(unused_kinds(field)),
-            )
-            for path, field in environment_fields().items()
-        ]
+        return [(item, " ".join(unused_kinds(item.field))) for item in self.items]
 
     def read(self) -> dict[str, Any] | None:
         """Return what differs from the defaults and has an effect; None: see errors."""
-        fields = environment_fields()
+        fields = self.fields
         tree = {
             path: field.read_or_text(self.texts[path])
             for path, field in fields.items()
@@ -199,6 +174,22 @@ def add_ready(team: Team, key: str, user: User) -> DatasetVersion:
     )
 
 
+def taskset_environment(taskset: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the environment of a taskset's rows.
+
+    UserError if the options are too long, or not allowed.
+    """
+    tree = {"kind": "verifiers", "taskset": taskset, "options": options}
+    try:
+        environment = read_environment(tree | {"max_tokens": MAX_TOKENS})
+    except ValidationError as invalid:
+        why = message_of(invalid.errors()[0])
+        raise UserError("datasets.invalid_options", f"{why}.") from None
+    if why := refuse_environment(environment):
+        raise UserError("datasets.taskset_refused", why)
+    return environment
+
+
 def _ready_row(key: str, row: dict[str, Any]) -> Row:
     if key == "guess":
         return Row(prompt=row["prompt"], answer=row["answer"])
@@ -234,7 +225,8 @@ class Try:
         self.text = unix_lines(posted.get("says", ""))[:MAX_TEXT_CHARS]
         self.tool = posted.get("tool", "")[:100]
         self.arguments = posted.get("arguments", "")[:MAX_TEXT_CHARS]
-        # As the process gives it: a problem, or tools, metrics and so on.
+        # As the process gives it: a problem, or tools, metrics and so on; or that it
+        # is pending, and to be asked again.
         self.reply: dict[str, Any] = {}
         self.turns: list[TriedTurn] = []
         with suppress(ValidationError):  # not of the page
@@ -250,9 +242,16 @@ class Try:
         If nothing is, and no turn is there, it only opens the row.
         """
         before, arguments = self.turns, self.arguments or "{}"
+        problem = ""
         if self.tool and isinstance(_arguments(arguments), str):
-            problem = f"The arguments {arguments[:60]!r} are no JSON object, such as "
-            self.reply = {"problem": problem + '{"expression": "1 + 2"}.'}
+            problem = (
+                f"The arguments {arguments[:60]!r} are no JSON object, such as "
+                '{"expression": "1 + 2"}.'
+            )
+        if sum(turn.author == "policy" for turn in before) >= MAX_TURNS:
+            problem = f"A try has at most {MAX_TURNS} turns."
+        if problem:
+            self.reply = {"problem": problem}
             return
         if self.text or self.tool or before:
             call = CallRecord(name=self.tool, arguments=arguments)
@@ -281,11 +280,12 @@ class Try:
             "seconds": TRY_SECONDS,
             "owner": f"team {team.pk}",
         }
-        if len(said) > MAX_TURNS:
-            self.reply = {"problem": f"A try has at most {MAX_TURNS} turns."}
-        else:
-            self.reply = _ask(team, question)
-        if "problem" in self.reply:
+        release_connection()
+        try:
+            self.reply = tokenizers.ask(team_id=team.pk, model="", question=question)
+        except Busy:
+            self.reply = {"is_pending": True}
+        if "opening" not in self.reply:
             self.turns = before  # what is typed may be said again
             return
         if len(said) < 2:
@@ -306,24 +306,6 @@ def _arguments(text: str) -> dict[str, Any] | str:
         return text
     value = json.loads(replace_surrogates(plain))
     return value if isinstance(value, dict) else text
-
-
-def _ask(team: Team, question: dict[str, Any]) -> dict[str, Any]:
-    # A request that waits holds one of the server's threads.
-    if not _waiting.acquire(blocking=False):
-        return {"problem": BUSY}
-    release_connection()
-    deadline = time.monotonic() + WAIT_SECONDS
-    try:
-        while True:
-            try:
-                return tokenizers.ask(team_id=team.pk, model="", question=question)
-            except Busy:
-                if time.monotonic() > deadline:
-                    return {"problem": BUSY}
-                time.sleep(0.1)  # its process loads, and cannot call back
-    finally:
-        _waiting.release()
 
 
 def _turns_of(reply: Mapping[str, Any]) -> list[TriedTurn]:

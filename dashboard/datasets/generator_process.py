@@ -26,7 +26,7 @@ LEFT_OUT = frozenset({"composite", "codeio"})
 
 
 def main() -> None:
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     seconds = int(request["seconds"])
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
@@ -42,7 +42,7 @@ def _describe() -> Iterator[dict[str, Any]]:
         # Its own words only: inspect.getdoc would take those of the base class.
         first = inspect.cleandoc(dataset.__doc__ or "").split("\n\n")[0]
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
-        yield {"task": name, "summary": plain.removesuffix("."), "options": options}
+        yield {"task": name, "summary": plain.removesuffix("."), "properties": options}
     yield {"done": True}
 
 

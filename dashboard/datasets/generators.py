@@ -1,4 +1,6 @@
-"""Tasks that write their own prompts, from the reasoning-gym package."""
+"""Tasks that write their own prompts: of the reasoning-gym package, and tasksets of
+verifiers, which an operator installs.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,9 @@ import math
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import textwrap
-import threading
+import time
 import tokenize
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -22,10 +23,17 @@ from functools import cache
 from io import StringIO
 from typing import Any
 
+from django.conf import settings
+
 from dashboard.datasets.row import Row
+from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.jobs.slots import slot
+from dashboard.project.database import clean_json
+from dashboard.project.environment import hub_variables
 from dashboard.project.errors import UserError
+from dashboard.project.schema_forms import SchemaField, fields_of_schema
 from dashboard.project.subprocesses import bare_environment
+from trainer.rewards.child import Child, NoReply, TimedOut
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
 SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠"}
@@ -50,13 +58,31 @@ SUMMARIES = {
 }
 # The Countdown rule reads these columns.
 LIFTED = {"countdown": ("numbers", "target")}
+JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 MAX_SECONDS = 60
+MAX_REASON_CHARS = 500
+# Versions of tasksets by name, without the import of verifiers, which takes 7 s. The
+# package of a taskset requires verifiers.
+_LISTING = """
+import json
+from importlib.metadata import distributions
+from importlib.util import find_spec
+from pkgutil import iter_modules
+
+library = find_spec("verifiers")
+folders = library.submodule_search_locations if library else ()
+own = iter_modules([f"{folder}/v1/tasksets" for folder in folders])
+versions = {module.name: "comes with verifiers" for module in own}
+for package in distributions():
+    if any(needed.startswith("verifiers") for needed in package.requires or ()):
+        versions[package.name] = package.version
+print(json.dumps(versions))
+"""
 
 
-def describe_options(config: type) -> list[dict[str, Any]]:
-    """Options that are one number, word or switch, as the task's source explains them.
-
-    Without size and seed, which each task has.
+def describe_options(config: type) -> dict[str, Any]:
+    """Options that are one number, word or switch, as the task's source explains them:
+    properties of a JSON schema. Without size and seed, which each task has.
     """
     source = textwrap.dedent(inspect.getsource(config))
     # What is asserted of each field, where it is a comparison of plain values.
@@ -87,17 +113,23 @@ def describe_options(config: type) -> list[dict[str, Any]]:
             message = " ".join(remarks[line] for line in lines if line in remarks)
             if message:
                 comments[node.target.id] = message[0].upper() + message[1:]
-    return [
-        {
-            "name": field.name,
+    return {
+        field.name: {
+            "type": JSON_TYPES[type(field.default)],
+            "title": field.name,
             "default": field.default,
-            "help": comments.get(field.name, ""),
-            "bounds": ", ".join(bounds.get(field.name, ())),
+            "description": "".join(
+                f"{remark}. "
+                for remark in (
+                    comments.get(field.name),
+                    ", ".join(bounds.get(field.name, ())),
+                )
+                if remark
+            ).rstrip(),
         }
         for field in dataclasses.fields(config)
-        if field.name not in ("size", "seed")
-        and isinstance(field.default, bool | int | float | str)
-    ]
+        if field.name not in ("size", "seed") and type(field.default) in JSON_TYPES
+    }
 
 
 def _fields_compared(test: ast.expr) -> list[str]:
@@ -133,46 +165,11 @@ class GeneratorsMissing(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A setting of a task that is one number, word or switch."""
-
-    name: str
-    default: bool | int | float | str
-    help: str = ""
-    bounds: str = ""  # "max_terms ≥ min_terms"
-
-    @property
-    def text(self) -> str:
-        default = self.default
-        return str(default).lower() if isinstance(default, bool) else str(default)
-
-    def parse(self, text: str) -> bool | int | float | str:
-        try:
-            if isinstance(self.default, bool):
-                return {"true": True, "false": False}[text.strip().lower()]
-            return self._kept(type(self.default)(text))
-        except (KeyError, ValueError):
-            kind = {bool: "true or false", int: "a whole number", float: "a number"}
-            kind[str] = "text without NUL characters"
-            raise UserError(
-                "datasets.invalid_option",
-                f"{self.name} must be {kind[type(self.default)]}; got {text[:60]!r}.",
-            ) from None
-
-    @staticmethod
-    def _kept(value: int | float | str) -> int | float | str:
-        """Return the value; ValueError when no database keeps it."""
-        is_finite = not isinstance(value, float) or math.isfinite(value)
-        if not is_finite or (isinstance(value, str) and "\x00" in value):
-            raise ValueError(value)
-        return value
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     name: str
     summary: str
-    options: tuple[Option, ...]
+    options: tuple[SchemaField, ...]
+    is_taskset: bool = False
 
     @property
     def scorer_note(self) -> str:
@@ -193,7 +190,7 @@ def list_tasks() -> tuple[Task, ...]:
         Task(
             reply["task"],
             SUMMARIES.get(reply["task"]) or reply["summary"],
-            tuple(Option(**option) for option in reply["options"]),
+            fields_of_schema(reply),
         )
         for reply in described
     )
@@ -248,28 +245,95 @@ def _run_child(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "The reasoning-gym package, which provides the tasks, is not installed. "
             "Install cohort[engine] for the web process, or upload a file."
         )
-    with tempfile.TemporaryFile() as request:
-        request.write(json.dumps({"seconds": MAX_SECONDS, **question}).encode())
-        request.seek(0)
-        # reasoning-gym imports matplotlib, which keeps a font cache between starts.
-        fonts = f"{tempfile.gettempdir()}/cohort-generator-{os.getuid()}"
-        with subprocess.Popen(
-            [sys.executable, "-m", "dashboard.datasets.generator_process"],
-            stdin=request,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=tempfile.gettempdir(),
-            env=bare_environment()
-            | {"MPLCONFIGDIR": fonts, "OPENBLAS_NUM_THREADS": "1"},
-        ) as child:
-            alarm = threading.Timer(MAX_SECONDS, child.kill)
-            alarm.start()
+    child = Child("dashboard.datasets.generator_process")
+    child.write({"seconds": MAX_SECONDS, **question})
+    yield from filter(None, _lines_of(child, seconds=MAX_SECONDS))
+
+
+def _lines_of(
+    child: Child, *, seconds: float
+) -> Generator[dict[str, Any] | None, None, None]:
+    """Yield what a child writes, and None for each second without."""
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
             try:
-                assert child.stdout is not None
-                for line in child.stdout:
-                    if not line.endswith(b"\n"):
-                        return  # ended in the middle of a line
-                    yield json.loads(line)
-            finally:
-                alarm.cancel()
-                child.kill()
+                yield child.read(timeout_seconds=1.0)
+            except TimedOut:
+                yield None
+    except NoReply:
+        return
+    finally:
+        child.end()
+
+
+def list_tasksets() -> dict[str, str]:
+    """Return the version of each taskset; "": it is only allowed by name."""
+    versions = dict.fromkeys(settings.TASKSETS - {"*"}, "")
+    if os.access(settings.TASKSETS_PYTHON, os.X_OK):
+        listed = subprocess.run(
+            [settings.TASKSETS_PYTHON, "-c", _LISTING],
+            capture_output=True,
+            check=False,
+            cwd=tempfile.gettempdir(),
+            env=bare_environment(),
+        )
+        versions |= json.loads(listed.stdout or "{}")
+    return versions
+
+
+@cache
+def open_taskset(taskset: str, version: str) -> Task:
+    """Return a taskset, with its settings that are allowed; UserError if it fails."""
+    environment = {"kind": "verifiers", "taskset": taskset}
+    with slot():
+        schema, *_ = filter(
+            None, _run_taskset(environment, "--schema", seconds=MAX_SECONDS)
+        )
+    fields = [
+        field
+        for field in fields_of_schema(schema)
+        if field.path != "id"
+        and not refuse_environment(environment | {"options": {field.path: ""}})
+    ]
+    # Its own first, as what all tasksets have is seldom changed.
+    fields.sort(key=lambda field: field.path in ("system_prompt", "task"))
+    return Task(taskset, "", tuple(fields), is_taskset=True)
+
+
+def taskset_rows(
+    environment: dict[str, Any], *, size: int
+) -> Generator[Row | None, None, None]:
+    """Yield a taskset's first tasks as rows, and None for each second without one.
+
+    UserError if the taskset fails.
+    """
+    for line in _run_taskset(environment, "--limit", str(size)):
+        yield Row(**clean_json(line)) if line else None
+
+
+def _run_taskset(
+    environment: dict[str, Any], *arguments: str, seconds: float = math.inf
+) -> Generator[dict[str, Any] | None, None, None]:
+    """Yield what the engine's command writes, and None for each second without."""
+    taskset, options = environment["taskset"], environment.get("options", {})
+    if why := refuse_environment(environment):
+        raise UserError("datasets.taskset_refused", why)
+    python = {"COHORT_ENVIRONMENTS_PYTHON": settings.TASKSETS_PYTHON}
+    with tempfile.TemporaryFile() as words:
+        child = Child(
+            *("trainer", "tasks", *arguments),
+            *("--options", json.dumps(options), "--", taskset),
+            environment=hub_variables() | python,
+            stderr=words,
+        )
+        yield from _lines_of(child, seconds=seconds)
+        if child.exit_code != 0:
+            words.seek(0)
+            said = words.read().decode(errors="replace").strip()
+            # Without a traceback's frames, which are indented.
+            last = " ".join(re.split(r"\n(?=\S)", said)[-1].split()) or "out of time"
+            raise UserError(
+                "datasets.taskset_failed",
+                f"{taskset} failed: {last[:MAX_REASON_CHARS]}",
+            )

@@ -94,7 +94,8 @@ def import_rows(context: Context) -> None:
         context.progress(done, total)
 
     def on_generated(done: int, total: int) -> None:
-        context.progress(done, total, message="Generating rows.")
+        message = "Generating rows." if done else "Starting the task."
+        context.progress(done, total, message=message)
 
     def on_stored(done: int, total: int) -> None:
         context.progress(done, total, unit="rows", message="Storing rows.")

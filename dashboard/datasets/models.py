@@ -19,6 +19,8 @@ def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
     """Return the source of a version as text."""
     if source.get("kind") == "generator":
         return f"task {source.get('task')}, seed {source.get('seed')}"
+    if source.get("kind") == "taskset":
+        return f"taskset {source['task']}"
     if source.get("kind") == "split":
         return f"{source['part']} split of {source['parent']} ({source['how']})"
     if source.get("kind") in ("view", "run"):
@@ -83,6 +85,7 @@ class DatasetVersion(models.Model):
     # {"prompt": "question", "answer": "solution" | null, "columns": ["level", …]}
     mapping = models.JSONField[dict[str, Any]]()
     # {"kind": "upload", "filename": …, "num_bytes": …}, {"kind": "generator", …},
+    # {"kind": "taskset", "task": …, "options": …},
     # {"kind": "split", "part": "train" | "eval", "parent_id": …, "how": …, …},
     # {"kind": "link", "url": …, "fetched_at": …, "sha256": …, "filename": …, …},
     # {"kind": "hub", "dataset": …, "part": …, "commit": …, "fetched_at": …, …}, or as

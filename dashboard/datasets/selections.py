@@ -7,17 +7,16 @@ positions from a run.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID, uuid5
 
 from django.db import IntegrityError, transaction
 from django.http import QueryDict
 
 from dashboard.accounts.models import Team, User
-from dashboard.datasets.generators import Task, generate_rows
+from dashboard.datasets.generators import Task, generate_rows, taskset_rows
 from dashboard.datasets.imports import begin, begin_work
 from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
@@ -196,41 +195,28 @@ def start_generation(
     task: Task,
     name: str,
     size: int,
-    seed: int,
-    typed: Mapping[str, str],
+    options: dict[str, Any],
+    seed: int = 0,
+    environment: dict[str, Any] | None = None,
 ) -> ImportJob:
-    """`typed` are options as texts; UserError if one is invalid."""
-    changed = {
-        option.name: value
-        for option in task.options
-        if (value := option.parse(typed.get(option.name, option.text)))
-        != option.default
-    }
+    """Start the job; with an `environment` the task is its taskset."""
+    source = {"kind": "generator", "task": task.name, "size": size, "seed": seed}
+    mapping: dict[str, Any] = MAPPING
+    if environment:
+        source = {"kind": "taskset", "task": task.name, "environment": environment}
+        mapping = {"prompt": "prompt", "answer": None, "columns": ["task"]}
     row = begin(
         kind=ImportJob.Kind.GENERATE,
         team=team,
         filename=task.name,
         num_to_read=size,
         name=name,
-        mapping=MAPPING,
-        source={
-            "kind": "generator",
-            "task": task.name,
-            "size": size,
-            "seed": seed,
-            "options": changed,
-        },
+        mapping=mapping,
+        source=source | {"options": options},
         created_by=user,
     )
     begin_work(row, at_once=False)
     return row
-
-
-def query_of(source: Mapping[str, Any], name: str) -> str:
-    """Return the query string that fills in the task's form."""
-    options = {f"option-{key}": value for key, value in source["options"].items()}
-    chosen = {key: source[key] for key in ("task", "size", "seed")}
-    return urlencode({**chosen, "name": name, **options})
 
 
 def make_generated(
@@ -245,12 +231,14 @@ def make_generated(
     `on_read` gets the rows generated and their total; for the others see
     `create_dataset_version`.
     """
+    source = dict(row.source)
     return create_dataset_version(
         team=row.team,
         name=row.name,
         rows=_rows(row, on_read),
         mapping=row.mapping,
-        source=row.source,
+        environment=source.pop("environment", None),
+        source=source,
         user=row.created_by,
         on_stored=on_stored,
         on_made=on_made,
@@ -258,11 +246,18 @@ def make_generated(
 
 
 def _rows(row: ImportJob, on_read: Report) -> Iterator[Row]:
-    task, size = row.source["task"], row.source["size"]
-    rows = generate_rows(
-        task, size=size, seed=row.source["seed"], options=row.source["options"]
-    )
+    source, size = row.source, row.num_to_read
+    rows: Generator[Row | None, None, None]
+    if source["kind"] == "taskset":
+        rows = taskset_rows(source["environment"], size=size)
+    else:
+        rows = generate_rows(
+            source["task"], size=size, seed=source["seed"], options=source["options"]
+        )
+    num_rows = 0
     with closing(rows):
-        for number, generated in enumerate(rows, 1):
-            on_read(number, size)
-            yield generated
+        for generated in rows:
+            num_rows += generated is not None
+            on_read(num_rows, size)
+            if generated:
+                yield generated

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import accumulate
+from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
@@ -25,16 +26,24 @@ from dashboard.datasets.environments import (
     Try,
     add_ready,
     save_environment,
+    taskset_environment,
 )
 from dashboard.datasets.generators import (
     GeneratorsMissing,
-    Option,
+    Task,
     example_rows,
     list_tasks,
+    list_tasksets,
+    open_taskset,
 )
 from dashboard.datasets.import_forms import TargetForm, form_error
 from dashboard.datasets.models import Dataset
-from dashboard.datasets.queries import get_dataset, list_datasets, versions_with_use
+from dashboard.datasets.queries import (
+    get_dataset,
+    get_import_job,
+    list_datasets,
+    versions_with_use,
+)
 from dashboard.datasets.row import Row
 from dashboard.datasets.row_filters import RowFilterForm, read_rows_at
 from dashboard.datasets.row_search import COUNT_SECONDS, Count, Search, count_matching
@@ -46,10 +55,13 @@ from dashboard.datasets.token_preview import (
     preview_version,
     read_row,
 )
+from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
 from dashboard.jobs.models import JobState
 from dashboard.pages.dataset_uploads import follow
 from dashboard.pages.requests import Request, choose_version, read_number, redirect_with
+from dashboard.project.errors import UserError
+from dashboard.project.schema_forms import OptionsForm
 
 EXAMPLES = 3
 OFFERED = 10  # datasets for an environment, and rows to try it on
@@ -70,43 +82,53 @@ def dataset_generate(request: Request, team: Team) -> HttpResponse:
     if task is None:
         context = {"team": team, "tasks": list_tasks()}
         return render(request, "datasets/generate.html", context)
+    return _make_rows(request, team, task)
+
+
+def _make_rows(request: Request, team: Team, task: Task) -> HttpResponse:
+    """Show the form of a task or taskset; a POST starts the job that makes its rows."""
+    initial: dict[str, Any] = {"name": task.name.replace("_", " ")}
+    options = OptionsForm(task.options, {})
+    if number := read_number(request.GET.get("job")):
+        job = get_import_job(team, number)
+        initial = {"name": job.name, "size": job.num_to_read} | job.source
+        options.fill(initial.get("options", {}))
     is_post = request.method == "POST"
-    data = request.POST if is_post else None
-    initial = {"name": task.name.replace("_", " ")} | request.GET.dict()
-    form = GenerateForm(team, data, initial=initial)
-    if is_post and form.is_valid():
-        try:
-            job = start_generation(
-                team=team,
-                user=request.user,
-                task=task,
-                name=form.cleaned_data["name"],
-                size=form.cleaned_data["size"],
-                seed=form.cleaned_data["seed"],
-                typed={option.name: _typed(request, option) for option in task.options},
-            )
-        except ValueError as error:
-            form.add_error(None, form_error(error))
-        else:
-            return follow(request, job)
+    form = GenerateForm(team, request.POST if is_post else None, initial=initial)
+    if task.is_taskset:
+        del form.fields["seed"]
+    if is_post:
+        options = OptionsForm(task.options, request.POST, prefix="option-")
+        values, environment = options.read(), None
+        if form.is_valid() and values is not None:
+            try:
+                if task.is_taskset:
+                    environment = taskset_environment(task.name, values)
+                job = start_generation(
+                    team=team,
+                    user=request.user,
+                    task=task,
+                    options=values,
+                    environment=environment,
+                    **form.cleaned_data,
+                )
+                return follow(request, job)
+            except ValueError as error:
+                form.add_error(None, form_error(error))
     examples: Sequence[Row] = ()
-    with suppress(ValueError):
-        examples = example_rows(task.name, EXAMPLES)
+    if not task.is_taskset:
+        with suppress(ValueError):
+            examples = example_rows(task.name, EXAMPLES)
     context = {
         "team": team,
         "task": task,
         "form": form,
-        "options": [(option, _typed(request, option)) for option in task.options],
+        "options": options,
         "examples": examples,
     }
     return render(
         request, "datasets/generate_task.html", context, status=422 if is_post else 200
     )
-
-
-def _typed(request: Request, option: Option) -> str:
-    typed = request.POST if request.method == "POST" else request.GET
-    return typed.get(f"option-{option.name}", option.text)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -248,7 +270,19 @@ def dataset_split(
 def dataset_environments(
     request: Request, membership: Membership, team: Team
 ) -> HttpResponse:
-    """Offer the environments that Cohort brings; a POST adds one as a dataset."""
+    """Offer environments with rows; a POST adds one as a dataset.
+
+    A taskset in the URL has a form of its own.
+    """
+    if name := request.GET.get("task"):
+        versions = list_tasksets()
+        if name not in versions or not membership.can_write:
+            raise Http404("No such taskset.")
+        try:
+            return _make_rows(request, team, open_taskset(name, versions[name]))
+        except UserError as error:
+            messages.error(request, str(error))
+            return redirect("dataset_environments", team.slug)
     if request.method == "POST":
         key = request.POST.get("ready", "")
         if key not in READY:
@@ -263,6 +297,10 @@ def dataset_environments(
     context = {
         "team": team,
         "ready": READY,
+        "tasksets": [
+            (name, version, refuse_environment({"kind": "verifiers", "taskset": name}))
+            for name, version in sorted(list_tasksets().items())
+        ],
         "datasets": list_datasets(team)[:OFFERED],
         "can_write": membership.can_write,
     }

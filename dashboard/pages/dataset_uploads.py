@@ -48,7 +48,6 @@ from dashboard.datasets.queries import (
     get_upload,
     list_waiting,
 )
-from dashboard.datasets.selections import query_of
 from dashboard.datasets.uploads import OffsetMismatch, append_part, begin_transfer
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import notify_workers, reap_of, waiting_reason
@@ -305,7 +304,6 @@ def dataset_import(request: Request, team: Team, job_id: int) -> HttpResponse:
         "from_host": host_of(upload) if upload and upload.is_linked else "",
         "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "The version was deleted.",
-        "task_query": query_of(job.source, job.name) if job.is_generated else "",
         "waiting": waiting_reason(job.job) if job.job else "",
     }
     return render(request, "datasets/import.html", context)

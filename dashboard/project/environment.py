@@ -246,7 +246,6 @@ SETTINGS = (
         about="The Python with verifiers and tasksets, whose code runs without a "
         "sandbox.",
         default="that of `make environments`",
-        is_read_elsewhere=True,
     ),
     Setting(
         name="COHORT_HANG_SECONDS",
@@ -396,6 +395,7 @@ class Environment:
     dataset_hosts: str
     model_folders: tuple[Path, ...]
     tasksets: frozenset[str]  # *: any
+    tasksets_python: str
     hub_endpoint: str
     hub_token: str = field(repr=False)
     worker_class: str
@@ -465,6 +465,8 @@ def read_environment() -> Environment:
         # Others than this machine's people may sign in to a server.
         model_folders=_read_folders("COHORT_MODEL_FOLDERS", "" if others else "/"),
         tasksets=_read_list("COHORT_TASKSETS") or frozenset("" if others else "*"),
+        tasksets_python=_read("COHORT_ENVIRONMENTS_PYTHON")
+        or str(ROOT / ".venv-environments" / "bin" / "python"),
         hub_endpoint=_read("HF_ENDPOINT") or "https://huggingface.co",
         hub_token=_read("HF_TOKEN"),
         worker_class=worker_class,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, FiniteFloat, TypeAdapter, ValidationError
+
+from dashboard.project.database import clean_json
 
 Kind = Literal["whole", "number", "switch", "choice", "text", "lines", "object", "json"]
 KINDS: dict[str, Kind] = {
@@ -16,6 +18,13 @@ KINDS: dict[str, Kind] = {
     "number": "number",
     "object": "object",
     "string": "text",
+}
+# What the texts of these kinds are read as, where no model of ours does it.
+_ANY: TypeAdapter[Any] = TypeAdapter(Any)
+TYPES: dict[str, TypeAdapter[Any]] = {
+    "whole": TypeAdapter(int | None),
+    "number": TypeAdapter(FiniteFloat | None),
+    "object": TypeAdapter(dict[str, Any] | None),
 }
 LONG_TEXT = 2_000  # characters; texts that may be longer have several lines
 
@@ -188,10 +197,77 @@ class BoundField:
         return not self.field.is_same(self.text, self.field.default_text)
 
 
+class SettingsForm:
+    """Settings as texts, and the errors of each."""
+
+    def __init__(
+        self,
+        fields: Iterable[SchemaField],
+        posted: Mapping[str, str],
+        *,
+        prefix: str = "",
+    ) -> None:
+        """Without anything posted, each has its default."""
+        self.fields = {field.path: field for field in fields}
+        self.texts = {
+            path: unix_lines(
+                posted.get(
+                    prefix + path,
+                    # Browsers do not send a switch that is off.
+                    "" if posted and field.kind == "switch" else field.default_text,
+                )
+            )
+            for path, field in self.fields.items()
+        }
+        self.errors: dict[str, list[str]] = {}
+
+    def fill(self, values: Mapping[str, Any]) -> Self:
+        """Set values; another release may have settings that this one has not."""
+        for path in values.keys() & self.fields.keys():
+            self.texts[path] = self.fields[path].write(values[path])
+        return self
+
+    @property
+    def items(self) -> list[BoundField]:
+        return [
+            BoundField(
+                field=field, text=self.texts[path], errors=self.errors.get(path, [])
+            )
+            for path, field in self.fields.items()
+        ]
+
+
+class OptionsForm(SettingsForm):
+    """Settings of another program, which checks their bounds."""
+
+    def read(self) -> dict[str, Any] | None:
+        """Return what differs from the defaults; None: see errors."""
+        values: dict[str, Any] = {}
+        for item in self.items:
+            field, path = item.field, item.field.path
+            try:
+                if item.is_changed:
+                    value = TYPES.get(field.kind, _ANY).validate_python(
+                        field.read(item.text)
+                    )
+                    values[path] = clean_json(value)
+            except ValidationError as invalid:
+                self.errors[path] = [explain(field, invalid.errors()[0])]
+            except InvalidValue as error:
+                self.errors[path] = [str(error)]
+        return None if self.errors else values
+
+
 def schema_fields(model: type[BaseModel]) -> tuple[SchemaField, ...]:
     """List the fields, and those of models inside it. Cache it: a schema takes ms."""
     schema = model.model_json_schema()
     return tuple(_fields(model, schema, schema.get("$defs", {}), prefix=""))
+
+
+def fields_of_schema(schema: Mapping[str, Any]) -> tuple[SchemaField, ...]:
+    """List the fields of another program's model; models inside it are JSON."""
+    properties = schema.get("properties", {}).items()
+    return tuple(_describe(name, field, None) for name, field in properties)
 
 
 def _fields(

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from dashboard.accounts.members import invite
 from dashboard.alerts.models import Channel, Delivery
-from dashboard.datasets.generators import Option, Task
+from dashboard.datasets.generators import Task
 from dashboard.datasets.imports import request_stop, start_job, store_upload
 from dashboard.datasets.mapping import Mapping
 from dashboard.runs.models import SavedView, TeamPreset
@@ -26,7 +26,7 @@ from tests.dashboard.completions.factories import make_checkpoint, make_group, m
 from tests.dashboard.supervision.machines import make_worker
 
 pytestmark = pytest.mark.django_db
-TASK = Task("chain_sum", "Adds numbers.", (Option("max_terms", 6),))
+TASK = Task("chain_sum", "Adds numbers.", ())
 
 # Open to everybody: the status of a GET without signing in.
 OPEN = {

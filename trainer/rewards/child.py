@@ -71,6 +71,11 @@ class Child:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
     def write(self, message: dict[str, Any]) -> None:
         """Send a line.
 

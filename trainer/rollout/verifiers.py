@@ -216,12 +216,13 @@ def main(options: argparse.Namespace) -> int:
             options=json.loads(options.options),
         )
         with closing(Taskset(config)) as taskset:
-            *rows, schema = list_tasks(taskset, limit)
+            for line in list_tasks(taskset, limit):
+                if options.schema or "prompt" in line:  # the schema is the last line
+                    sys.stdout.write(json.dumps(line) + "\n")
+                    sys.stdout.flush()  # someone waits for the first rows
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    for line in [schema] if options.schema else rows:
-        sys.stdout.write(json.dumps(line) + "\n")
     return 0
 
 

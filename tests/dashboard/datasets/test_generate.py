@@ -11,7 +11,6 @@ from dashboard.datasets.generators import (
     LIFTED,
     SUMMARIES,
     GeneratorsMissing,
-    Option,
     describe_options,
     generate_rows,
     list_tasks,
@@ -61,26 +60,27 @@ def test_every_task_has_a_summary():
 
 def test_options_have_help_and_bounds():
     tasks = {task.name: task for task in list_tasks()}
-    options = {option.name: option for option in tasks["countdown"].options}
+    options = {option.path: option for option in tasks["countdown"].options}
 
     option = options["min_numbers"]
-    assert (option.name, option.default) == ("min_numbers", 4)
-    assert option.help
-    assert option.bounds.split(", ") == ["min_numbers > 1", "max_numbers ≥ min_numbers"]
-    assert options["shuffle"].bounds == ""
+    assert (option.title, option.kind, option.default) == ("min_numbers", "whole", 4)
+    assert option.help.endswith(". min_numbers > 1, max_numbers ≥ min_numbers.")
+    assert options["shuffle"].kind == "switch"
 
 
 def test_an_option_is_described_by_its_comment_and_assertions():
-    (size, other) = describe_options(Configured)
+    options = describe_options(Configured)
 
-    assert size["help"] == "Cells, both ways"
-    assert size["bounds"] == "2 ≤ side ≤ 9, share < side"
-    assert other == {
-        "name": "share",
+    assert options["side"]["description"] == (
+        "Cells, both ways. 2 ≤ side ≤ 9, share < side."
+    )
+    assert options["share"] == {
+        "type": "number",
+        "title": "share",
         "default": 0.5,
-        "help": "",
-        "bounds": "share < side",
+        "description": "share < side.",
     }
+    assert len(options) == 2
 
 
 @dataclass
@@ -143,22 +143,6 @@ def test_a_task_times_out(monkeypatch):
     assert stopped.value.code == "datasets.generation_timed_out"
 
 
-def test_an_option_is_read_as_its_default_is():
-    read = [(1, "12", 12), (0.5, "0.25", 0.25), (True, "FALSE", False), ("a", "b", "b")]
-    for default, text, value in read:
-        assert Option("x", default).parse(text) == value
-
-
-def test_an_option_of_another_type_is_refused():
-    for default, text in (
-        *((1, "1.5"), (1, ""), (0.5, "half"), (True, "yes")),
-        *((0.5, "nan"), (0.5, "1e400"), ("a", "a\x00")),
-    ):
-        with pytest.raises(UserError) as refused:
-            Option("x", default).parse(text)
-        assert refused.value.code == "datasets.invalid_option"
-
-
 def test_the_page_shows_examples_and_stores_a_version(alice_client):
     url = "/alpha/datasets/generate?task=chain_sum"
 
@@ -194,11 +178,11 @@ def test_a_refused_task_can_be_filled_in_again(alice_client):
     assert (job.state, Dataset.objects.count()) == ("failed", 0)
     answer = alice_client.get(page)
     assert "options" in answer.content.decode()
-    again = alice_client.get(f"/alpha/datasets/generate?{answer.context['task_query']}")
+    again = alice_client.get(f"{url}&job={ImportJob.objects.get().pk}")
+    assert f"{url}&amp;job=" in answer.content.decode()
     filled = again.context["form"]
-    assert [filled[name].value() for name in FORM] == list(FORM.values())
-    options = {option.name: value for option, value in again.context["options"]}
-    assert options["max_terms"] == "1"
+    assert [str(filled[name].value()) for name in FORM] == list(FORM.values())
+    assert again.context["options"].texts["max_terms"] == "1"
     alice_client.post(page, {"again": "1"})
     assert [job.state for job in do_all("dataset.generate")] == ["failed"]
 
@@ -209,7 +193,6 @@ def test_an_invalid_field_stores_nothing(alice_client):
         ({"size": "1000000"}, "size", "max_value"),
         ({"seed": "x"}, "seed", "invalid"),
         ({"name": ""}, "name", "required"),
-        ({"option-max_terms": "many"}, "__all__", "datasets.invalid_option"),
     ):
         answer = alice_client.post(
             "/alpha/datasets/generate?task=chain_sum", {**FORM, **change}
@@ -217,6 +200,11 @@ def test_an_invalid_field_stores_nothing(alice_client):
 
         assert answer.status_code == 422
         assert answer.context["form"].has_error(field, code)
+    answer = alice_client.post(
+        "/alpha/datasets/generate?task=chain_sum", {**FORM, "option-max_terms": "many"}
+    )
+    assert answer.status_code == 422
+    assert set(answer.context["options"].errors) == {"max_terms"}
     assert Dataset.objects.count() == 0
 
 

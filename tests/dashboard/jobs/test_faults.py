@@ -119,7 +119,7 @@ class Made:
             name="New",
             size=3,
             seed=0,
-            typed={},
+            options={},
         )
         return DatasetVersion.objects.count
 
