@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -200,6 +200,7 @@ def _positions(groups: Sequence[ScoredGroup]) -> tuple[int, ...]:
     return tuple(group.position for group in groups)[:MOST_POSITIONS]
 
 
+EPISODE_RULES = ("environment", "turn_rewards")
 MAX_ROWS = 500  # whose references are read
 MAX_BASELINE_ROWS = 40  # each with a dozen completions or more
 MIN_BASELINE_ROWS = 20  # of a mean that says something of a larger dataset
@@ -262,7 +263,14 @@ def _check(
     owner = f"team {version.dataset.team_id}"
     read = _try_references(recipe, rows, owner, share)
     checked = [pair for pair in zip(rows, read, strict=True) if pair[1].score]
-    findings = find_unread_references(checked, num_rows=version.num_rows)
+    findings = find_unread_references(
+        checked,
+        num_rows=version.num_rows,
+        # What is tried is one turn, which these score in episodes only.
+        untried={rule.name for rule in recipe.rules if rule.kind in EPISODE_RULES}
+        if version.environment
+        else set(),
+    )
     baselines, is_whole = _try_baselines(recipe, rows, owner, share)
     is_small = is_whole and version.num_rows < MIN_BASELINE_ROWS
     findings += find_high_baselines(
@@ -382,16 +390,20 @@ def _try_references(
 
 
 def find_unread_references(
-    checked: Sequence[tuple[DatasetRow, Trial]], *, num_rows: int
+    checked: Sequence[tuple[DatasetRow, Trial]],
+    *,
+    num_rows: int,
+    untried: Set[str] = frozenset(),
 ) -> list[RecipeWarning]:
     """Rules that cannot score any completion of some rows, with the first error."""
     unread: defaultdict[str, list[int]] = defaultdict(list)
     errors: dict[str, str] = {}
     for row, trial in checked:
         assert trial.score is not None
-        for rule, error in trial.score.errors.items():
+        judged = {r: e for r, e in trial.score.errors.items() if r not in untried}
+        errors = judged | errors
+        for rule in judged:
             unread[rule].append(row.position)
-            errors.setdefault(rule, error)
     return [
         RecipeWarning(
             kind="reference",

@@ -167,7 +167,7 @@ def warn_of_characters(model: str, version: DatasetVersion) -> str:
     rows = DatasetRow.objects.filter(version=version).order_by("position")[
         :NUM_ROWS_READ
     ]
-    text = "".join(row.prompt for row in rows)
+    text = "".join(row.question for row in rows)
     unread = [mark for mark in text if mark not in readable]
     if len(unread) <= MAX_SHARE_UNREAD * len(text):
         return ""

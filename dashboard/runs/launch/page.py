@@ -14,6 +14,7 @@ from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import duration, num_bytes, si, sig4
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.schema_forms import BoundField
+from dashboard.rewards.checks import EPISODE_RULES
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import recipe_sentence
 from dashboard.rewards.trial import as_sample, sandbox_here
@@ -59,7 +60,6 @@ WHERE = ("distributed.where", "distributed.num_nodes", "distributed.num_processe
 ROWS_TRIED = 3
 SECONDS_PER_ROW = 10.0
 MANY_EPOCHS = 20
-EPISODE_RULES = ("environment", "turn_rewards")
 
 Phases = list[tuple[PhaseConfig, int]]  # with the steps that are left of each
 

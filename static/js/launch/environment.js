@@ -5,7 +5,7 @@ const BUILT_IN = ["calculator", "python"];
 // Tokens of a reply with what the chat template writes around it; of others it is open.
 const REPLY = { guess: 16, countdown_calculator: 48 };
 const OTHER_REPLY = 256;
-const REWARDS = ["guess", "python"];
+const REWARDS = ["guess", "python", "verifiers"];
 const FUNCTION = /^(?:async\s+)?def\s+([A-Za-z]\w*)/gm;
 
 // `rewards` are the recipes that use an environment's; `usual` tells the start's recipe.

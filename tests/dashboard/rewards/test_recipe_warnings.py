@@ -241,3 +241,16 @@ def test_a_guess_may_be_any_of_a_rows_answers(team):
 
 def test_a_recipe_that_requires_the_answer_has_no_warning(team):
     assert warned(version_of(team, *NEVER_GUESSED), "numeric_answer") == []
+
+
+def test_rules_of_episodes_are_not_tried_on_rows_with_an_environment(team):
+    recipe = Recipe.model_validate(
+        {"rules": [{"name": "it", "kind": "environment", "params": {}}]}
+    )
+    plain = version_of(team, "3")
+    game = store_dataset(
+        team, [Row(prompt="5 24 ?")], name="Game", environment={"kind": "guess"}
+    )
+
+    assert "reference" in kinds(check_rows(recipe, plain))
+    assert "reference" not in kinds(check_rows(recipe, game))

@@ -6,7 +6,15 @@ from html import unescape
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion, TokenLengths
 from dashboard.datasets.row import Row
-from dashboard.runs.launch.fit import EVAL, LENGTH, STEP, FittedRows, fit_to_rows
+from dashboard.project.environment import ROOT
+from dashboard.runs.launch.fit import (
+    EVAL,
+    LENGTH,
+    STEP,
+    FittedRows,
+    fit_to_rows,
+    warn_of_characters,
+)
 from dashboard.runs.launch.starts import default_start, start_of_run
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import store_dataset
@@ -143,3 +151,16 @@ def test_a_dataset_brings_its_environment(alice_client, team):
     assert found.texts["environment.max_turns"] == "3"
     assert found.texts["environment.call_seconds"] == "10", "its default"
     assert len(found.sentences) == 1
+
+
+def test_a_models_characters_are_sought_in_what_chats_say(team):
+    model = str(ROOT / "trainer" / "starter" / "guess" / "model")
+    game, words = (
+        store_dataset(
+            team, [Row(prompt=[{"role": "user", "content": text}])], name=text
+        )
+        for text in ("5 24 ?", "Guess it")
+    )
+
+    assert warn_of_characters(model, game) == ""
+    assert "“G”" in warn_of_characters(model, words)
