@@ -101,9 +101,8 @@ def messages_of(completion: Completion) -> str:
 
 def transcript_of(completion: Completion) -> str:
     """Return the messages under their authors; of a single turn its text."""
-    blocks = blocks_of(completion)
-    messages = [f"{block.label}: {block.text}" for block in blocks]
-    return "\n\n".join(messages) if messages else completion.text
+    messages = (f"{block.label}: {block.text}" for block in blocks_of(completion))
+    return "\n\n".join(messages) or completion.text
 
 
 def pair_rows(ours: Completion | None, theirs: Completion | None) -> list[Row]:

@@ -319,12 +319,12 @@ def _run_taskset(
     taskset, options = environment["taskset"], environment.get("options", {})
     if why := refuse_environment(environment):
         raise UserError("datasets.taskset_refused", why)
-    python = {"COHORT_ENVIRONMENTS_PYTHON": settings.TASKSETS_PYTHON}
     with tempfile.TemporaryFile() as words:
         child = Child(
             *("trainer", "tasks", *arguments),
             *("--options", json.dumps(options), "--", taskset),
-            environment=hub_variables() | python,
+            environment=hub_variables()
+            | {"COHORT_ENVIRONMENTS_PYTHON": settings.TASKSETS_PYTHON},
             stderr=words,
         )
         yield from _lines_of(child, seconds=seconds)

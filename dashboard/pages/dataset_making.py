@@ -70,19 +70,18 @@ OFFERED = 10  # datasets for an environment, and rows to try it on
 @require_http_methods(["GET", "POST"])
 @look_up(get_membership_for)
 def dataset_generate(request: Request, team: Team) -> HttpResponse:
+    tasks, problem = dict[str, Task](), ""
     try:
         tasks = {task.name: task for task in list_tasks()}
-        name = request.GET.get("task")
-        if name and name not in tasks:
-            raise Http404("No such task.")
-        task = tasks[name] if name else None
     except GeneratorsMissing as missing:
-        context = {"team": team, "missing": str(missing)}
-        return render(request, "datasets/generate.html", context)
-    if task is None:
-        context = {"team": team, "tasks": list_tasks()}
-        return render(request, "datasets/generate.html", context)
-    return _make_rows(request, team, task)
+        problem = str(missing)
+    name = request.GET.get("task")
+    if name in tasks:
+        return _make_rows(request, team, tasks[name])
+    if name and tasks:
+        raise Http404("No such task.")
+    context = {"team": team, "tasks": tasks.values(), "missing": problem}
+    return render(request, "datasets/generate.html", context)
 
 
 def _make_rows(request: Request, team: Team, task: Task) -> HttpResponse:
@@ -119,15 +118,17 @@ def _make_rows(request: Request, team: Team, task: Task) -> HttpResponse:
     if not task.is_taskset:
         with suppress(ValueError):
             examples = example_rows(task.name, EXAMPLES)
-    context = {
-        "team": team,
-        "task": task,
-        "form": form,
-        "options": options,
-        "examples": examples,
-    }
     return render(
-        request, "datasets/generate_task.html", context, status=422 if is_post else 200
+        request,
+        "datasets/generate_task.html",
+        {
+            "team": team,
+            "task": task,
+            "form": form,
+            "options": options,
+            "examples": examples,
+        },
+        status=422 if is_post else 200,
     )
 
 
@@ -294,17 +295,24 @@ def dataset_environments(
             return redirect("dataset_environments", team.slug)
         to = ("dataset_environment", team.slug, version.dataset_id)
         return redirect_with(request, f"Added {version}.", *to)
-    context = {
-        "team": team,
-        "ready": READY,
-        "tasksets": [
-            (name, version, refuse_environment({"kind": "verifiers", "taskset": name}))
-            for name, version in sorted(list_tasksets().items())
-        ],
-        "datasets": list_datasets(team)[:OFFERED],
-        "can_write": membership.can_write,
-    }
-    return render(request, "datasets/environments.html", context)
+    return render(
+        request,
+        "datasets/environments.html",
+        {
+            "team": team,
+            "ready": READY,
+            "tasksets": [
+                (
+                    name,
+                    version,
+                    refuse_environment({"kind": "verifiers", "taskset": name}),
+                )
+                for name, version in sorted(list_tasksets().items())
+            ],
+            "datasets": list_datasets(team)[:OFFERED],
+            "can_write": membership.can_write,
+        },
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

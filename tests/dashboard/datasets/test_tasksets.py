@@ -10,9 +10,11 @@ from dashboard.datasets.generators import list_tasksets, open_taskset
 from dashboard.datasets.models import DatasetVersion, ImportJob
 from dashboard.datasets.selections import make_generated
 from dashboard.jobs.kinds import JobCancelled
+from dashboard.project.environment import ROOT
 from tests.dashboard.jobs.working import do_all
-from trainer.rewards.child import NoReply, TimedOut
+from trainer.rewards.child import Child, NoReply, TimedOut
 
+LIBRARY = ROOT / ".venv-environments" / "bin" / "python"
 URL = "/alpha/datasets/environments?task=words"
 FORM = {"name": "Words", "size": "5"}
 SCHEMA = {
@@ -65,14 +67,14 @@ class FakeChild:
 
 @pytest.fixture(autouse=True)
 def child(monkeypatch, settings) -> type[FakeChild]:
-    class Child(FakeChild):
+    class Scripted(FakeChild):
         started: ClassVar[list[tuple[str, ...]]] = []
 
-    monkeypatch.setattr(generators, "Child", Child)
+    monkeypatch.setattr(generators, "Child", Scripted)
     settings.TASKSETS = frozenset({"words"})
     settings.TASKSETS_PYTHON = "/nowhere/python"
     open_taskset.cache_clear()
-    return Child
+    return Scripted
 
 
 def test_installed_tasksets_and_those_allowed_by_name_are_listed(
@@ -214,3 +216,40 @@ def test_a_stopped_job_ends_the_process_that_it_waits_for(alice_client, child):
 
     assert reported == [(0, 5)] * 3
     assert child.ended == before + 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not LIBRARY.exists(), reason="needs `make environments`")
+def test_the_library_gives_options_and_rows(
+    alice_client, settings, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(generators, "Child", Child)
+    tasksets = ROOT / "tests" / "trainer" / "rollout" / "tasksets"
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{tasksets}"\nexec {LIBRARY} "$@"\n'
+    )
+    python.chmod(0o755)
+    settings.TASKSETS_PYTHON = str(python)
+    settings.TASKSETS = frozenset({"cohort_words"})
+    url = URL.replace("words", "cohort_words")
+
+    assert list_tasksets()["openenv"] == "comes with verifiers"
+    page = alice_client.get(url)
+    fields = page.context["options"].fields
+    assert fields["has_tools"].kind == "switch"
+    assert list(fields)[-1] == "system_prompt" or "system_prompt" not in fields
+    alice_client.post(url, FORM | {"option-words": "x\ny", "option-has_tools": "on"})
+    (job,) = do_all("dataset.generate")
+
+    assert (job.state, job.error) == ("done", "")
+    version = DatasetVersion.objects.get()
+    assert version.num_rows == 2
+    assert version.environment["options"] == {"words": ["x", "y"], "has_tools": True}
+    assert version.rows.get(position=1).columns["task"]["word"] == "y"
+    assert version.rows.get(position=1).columns["tools"]
+
+    open_taskset.cache_clear()
+    settings.TASKSETS = frozenset({"no_such_taskset"})
+    answer = alice_client.get(URL.replace("words", "no_such_taskset"), follow=True)
+    assert "no_such_taskset" in str(*answer.context["messages"])
