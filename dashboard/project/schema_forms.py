@@ -207,7 +207,7 @@ class SettingsForm:
         *,
         prefix: str = "",
     ) -> None:
-        """Without anything posted, each has its default."""
+        """Take what is posted; each setting has its default if nothing is."""
         self.fields = {field.path: field for field in fields}
         self.texts = {
             path: unix_lines(

@@ -73,7 +73,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The code with which it ended; None: it runs."""
         return self._process.poll()
 
     def write(self, message: dict[str, Any]) -> None:

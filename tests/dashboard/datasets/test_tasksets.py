@@ -20,6 +20,7 @@ FORM = {"name": "Words", "size": "5"}
 SCHEMA = {
     "properties": {
         "id": {"type": "string", "default": ""},
+        "system_prompt": {"type": "string", "default": ""},
         "split": {"enum": ["train", "test"], "default": "train", "type": "string"},
         "words": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
         "length": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
@@ -138,6 +139,21 @@ def test_a_job_makes_rows_with_their_environment(alice_client, child):
     assert last[:4] == ("trainer", "tasks", "--limit", "5")
     assert last[-2:] == ("--", "words")
     assert alice_client.get(f"/alpha/datasets/{version.dataset_id}/").status_code == 200
+
+
+def test_options_that_name_other_code_need_an_operator(alice_client, settings):
+    named = alice_client.get(URL).context["options"].fields
+    refused = alice_client.post(URL, FORM | {"option-task": '{"judges": [1]}'})
+    open_taskset.cache_clear()
+    settings.TASKSETS = frozenset({"*"})
+    settings.TASKSETS_PYTHON = "/nowhere/python"
+
+    assert "system_prompt" not in named
+    assert refused.context["form"].has_error("__all__", "datasets.taskset_refused")
+    assert [*open_taskset("words", "").options][-1].path == "task"
+    assert "system_prompt" in [
+        field.path for field in open_taskset("words", "").options
+    ]
 
 
 def test_a_failed_job_tells_the_last_words_and_is_filled_in_again(alice_client, child):
