@@ -301,14 +301,15 @@ def dataset_environments(
         {
             "team": team,
             "ready": READY,
-            "tasksets": [
+            # First those that are allowed.
+            "tasksets": sorted(
                 (
+                    bool(refuse_environment({"kind": "verifiers", "taskset": name})),
                     name,
                     version,
-                    refuse_environment({"kind": "verifiers", "taskset": name}),
                 )
-                for name, version in sorted(list_tasksets().items())
-            ],
+                for name, version in list_tasksets().items()
+            ),
             "datasets": list_datasets(team)[:OFFERED],
             "can_write": membership.can_write,
         },
