@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import Any
 
 from django.utils.html import escape, format_html
@@ -75,23 +75,21 @@ def blocks_of(
     else:
         text = completion["text"]
         turns = tuple(map(TurnRecord.model_validate, completion.get("turns", ())))
-    shown, num_rounds = text[:limit], 0
-    blocks: list[Block] = []
-    first: int | None = 0  # token of the turn
-    for turn in turns:
-        num_rounds += turn.author == "policy"
-        end = turn.token_end
-        if not blocks or turn.start < len(shown):
-            blocks.append(
-                Block(
-                    record=turn,
-                    text=shown[turn.start : turn.end],
-                    round=num_rounds,
-                    num_tokens=None if first is None or end is None else end - first,
-                )
-            )
-        first = end
-    return blocks
+    shown = text[:limit]
+    rounds = accumulate(int(turn.author == "policy") for turn in turns)
+    begins = (0, *(turn.token_end for turn in turns))
+    return [
+        Block(
+            record=turn,
+            text=shown[turn.start : turn.end],
+            round=number,
+            num_tokens=None
+            if begin is None or turn.token_end is None
+            else turn.token_end - begin,
+        )
+        for turn, number, begin in zip(turns, rounds, begins, strict=False)
+        if turn is turns[0] or turn.start < len(shown)
+    ]
 
 
 def messages_of(completion: Completion) -> str:
@@ -171,9 +169,10 @@ def fold(text: str) -> SafeString:
     rest = text[len(head) :]
     if not rest:
         return escape(text)
-    num, noun = len(lines) - SHOWN_LINES, "line"
-    if len(head) == SHOWN_CHARS:
-        num, noun = len(rest), "character"
+    is_cut = len(head) == SHOWN_CHARS  # within a line
+    num, noun = (
+        (len(rest), "character") if is_cut else (len(lines) - SHOWN_LINES, "line")
+    )
     return format_html(
         '{}<details class="turn-fold"><summary>{} more {}{}</summary>{}</details>',
         head,
