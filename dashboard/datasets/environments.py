@@ -179,9 +179,15 @@ def taskset_environment(taskset: str, options: dict[str, Any]) -> dict[str, Any]
 
     UserError if the options are too long, or not allowed.
     """
-    tree = {"kind": "verifiers", "taskset": taskset, "options": options}
     try:
-        environment = read_environment(tree | {"max_tokens": MAX_TOKENS})
+        environment = read_environment(
+            {
+                "kind": "verifiers",
+                "taskset": taskset,
+                "options": options,
+                "max_tokens": MAX_TOKENS,
+            }
+        )
     except ValidationError as invalid:
         why = message_of(invalid.errors()[0])
         raise UserError("datasets.invalid_options", f"{why}.") from None

@@ -290,15 +290,15 @@ def open_taskset(taskset: str, version: str) -> Task:
         schema, *_ = filter(
             None, _run_taskset(environment, "--schema", seconds=MAX_SECONDS)
         )
-    fields = [
+    allowed = (
         field
         for field in fields_of_schema(schema)
         if field.path != "id"
         and not refuse_environment(environment | {"options": {field.path: ""}})
-    ]
+    )
     # Its own first, as what all tasksets have is seldom changed.
-    fields.sort(key=lambda field: field.path in ("system_prompt", "task"))
-    return Task(taskset, "", tuple(fields), is_taskset=True)
+    options = sorted(allowed, key=lambda field: field.path in ("system_prompt", "task"))
+    return Task(taskset, "", tuple(options), is_taskset=True)
 
 
 def taskset_rows(

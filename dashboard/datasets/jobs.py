@@ -94,8 +94,11 @@ def import_rows(context: Context) -> None:
         context.progress(done, total)
 
     def on_generated(done: int, total: int) -> None:
-        message = "Generating rows." if done else "Starting the task."
-        context.progress(done, total, message=message)
+        context.progress(
+            done,
+            total,
+            message="Generating rows." if done else "Starting the task.",
+        )
 
     def on_stored(done: int, total: int) -> None:
         context.progress(done, total, unit="rows", message="Storing rows.")

@@ -103,15 +103,17 @@ def _make_rows(request: Request, team: Team, task: Task) -> HttpResponse:
             try:
                 if task.is_taskset:
                     environment = taskset_environment(task.name, values)
-                job = start_generation(
-                    team=team,
-                    user=request.user,
-                    task=task,
-                    options=values,
-                    environment=environment,
-                    **form.cleaned_data,
+                return follow(
+                    request,
+                    start_generation(
+                        team=team,
+                        user=request.user,
+                        task=task,
+                        options=values,
+                        environment=environment,
+                        **form.cleaned_data,
+                    ),
                 )
-                return follow(request, job)
             except ValueError as error:
                 form.add_error(None, form_error(error))
     examples: Sequence[Row] = ()
@@ -293,8 +295,11 @@ def dataset_environments(
         except ValueError as error:
             messages.error(request, str(error))
             return redirect("dataset_environments", team.slug)
-        to = ("dataset_environment", team.slug, version.dataset_id)
-        return redirect_with(request, f"Added {version}.", *to)
+        return redirect_with(
+            request,
+            f"Added {version}.",
+            *("dataset_environment", team.slug, version.dataset_id),
+        )
     return render(
         request,
         "datasets/environments.html",
