@@ -1,0 +1,210 @@
+"""Log-probs, updates and their memory on a GPU: see check.py."""
+
+import dataclasses
+import os
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.gpu.setup import (
+    Failed,
+    Setup,
+    exact_copy,
+    micro_batch,
+    peak,
+    random_policy,
+    reset_peak,
+    timed,
+)
+from tests.trainer.samples import update
+from tests.trainer.tiny import ROOT, config_tree
+from trainer.algorithm.loss import BatchTotals
+from trainer.config import RunConfig
+from trainer.grpo import add_gradients, apply_gradients
+from trainer.model.budget import GpuMemory, MemoryBudget
+from trainer.model.kernels import use_plain_kernels
+from trainer.model.optimizer import Optimizer
+from trainer.model.packing import Batch, MicroBatch
+from trainer.model.policy import Policy
+from trainer.run.outcome import LossTerms, Pass
+
+
+def logprobs(setup: Setup) -> None:
+    """A packed row with shared prompts against padded rows: values and gradients.
+
+    Both are compared with float32, whose distance says what rounding alone does.
+    """
+    policy, figures = random_policy(setup), setup.figures
+    micro = micro_batch(setup, policy, tokens=setup.size(16_384, 256))
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def passed(policy: Policy) -> tuple[torch.Tensor, torch.Tensor]:
+        weight = policy.body.layers[0].self_attn.q_proj.weight
+        policy.model.zero_grad(set_to_none=True)
+        logprob, _ = policy.logprobs(micro, temperature=1.0)
+        (logprob * micro.mask).sum().backward()
+        assert weight.grad is not None
+        return logprob.detach(), weight.grad.float()
+
+    kept = policy.form, policy.is_varlen
+    forms = {"packed": kept, "padded": ("padded", False)}
+    if setup.device == "cuda":
+        forms |= {"blocks": ("packed", False), "own pass": ("flat", kept[1])}
+    for name, (policy.form, policy.is_varlen) in forms.items():
+        passed(policy)
+        reset_peak(setup)
+        found[name], seconds = timed(setup, lambda: passed(policy))
+        figures[f"{name} ms"] = round(1000 * seconds, 1)
+        figures |= peak(setup, f"{name} ")
+    exact = passed(exact_copy(policy))
+    for name, (logprob, gradient) in found.items():
+        gap = ((logprob - exact[0]).abs() * micro.mask).sum() / micro.mask.sum()
+        slope = (gradient - exact[1]).norm() / exact[1].norm()
+        figures[f"{name} off"] = f"{gap.item():.2g} nats, gradient {slope.item():.2g}"
+        found[name] = gap, slope
+    if setup.device == "cuda":
+        use_plain_kernels(policy.model)
+        policy.form, policy.is_varlen = kept
+        passed(policy)
+        _, seconds = timed(setup, lambda: passed(policy))
+        figures["plain kernels ms"] = round(1000 * seconds, 1)
+    for packed, padded in zip(found["packed"], found["padded"], strict=True):
+        if not packed.item() <= 1.2 * padded.item() + 1e-5:
+            raise Failed("packed rows are further from float32 than padded ones")
+
+
+def updates(setup: Setup) -> None:
+    """Three updates of each kind: tokens a second, peak memory, waits of the host."""
+    for name, settings in (
+        ("plain", {}),
+        ("checkpointing", {"gradient_checkpointing": True}),
+        ("LoRA", {"lora_rank": 16}),
+    ):
+        found = _updates_of(setup, random_policy(setup, **settings))
+        setup.figures.update({f"{name} {key}": value for key, value in found.items()})
+        if setup.device == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
+    config = RunConfig.model_validate(config_tree(Path("model"), Path("rows.jsonl")))
+    optimizer = Optimizer(policy, config.optim)
+    micro = micro_batch(setup, policy, tokens=setup.size(16_384, 256))
+    totals = Batch(tuple(micro.samples)).totals
+
+    def once() -> None:
+        micro.old_logprobs = None
+        update(
+            policy,
+            optimizer,
+            [micro],
+            totals=totals,
+            config=config,
+            learning_rate=1e-6,
+        )
+
+    once()
+    reset_peak(setup)
+    _, seconds = timed(setup, lambda: [once() for _ in range(3)])
+    layout = micro.layout(policy.head.weight.dtype, is_varlen=policy.is_varlen)
+    packed = len(layout.input_ids)
+    figures: dict[str, Any] = {
+        "ms": round(1000 * seconds / 3, 1),
+        "tokens/s": round(3 * packed / seconds),
+        "TFLOP/s": round(18 * policy.num_parameters * packed / seconds / 1e12, 1),
+    }
+    figures |= peak(setup, "")
+    figures |= _waits_of(setup, policy, optimizer, config)
+    if setup.device == "cuda":
+        figures |= _planned(policy, optimizer, config, micro, packed)
+    return figures
+
+
+def _waits_of(
+    setup: Setup, policy: Policy, optimizer: Optimizer, config: RunConfig
+) -> dict[str, Any]:
+    """How often and where the host waits for the GPU in an update."""
+    passes: list[Pass] = []
+
+    def waits_over(count: int) -> list[str]:
+        """In a pass; where the tokens of each micro-batch lie is found in it, too."""
+        size = setup.size(4_096, 128)
+        micros = [micro_batch(setup, policy, tokens=size) for _ in range(count)]
+        terms = LossTerms(config, Batch(tuple(micros[0].samples)).totals)
+        return waits_in(
+            lambda: passes.append(add_gradients(policy, optimizer, micros, terms))
+        )
+
+    waits_over(2)  # kernels are made once
+    one, two = waits_over(1), waits_over(2)
+    totals = BatchTotals(num_tokens=1, num_sequences=1)
+    two_and_step = two + waits_in(
+        lambda: apply_gradients(optimizer, passes[-1], totals, learning_rate=1e-6)
+    )
+    places = ", ".join(sorted(set(two_and_step)))
+    if len(two) > len(one):
+        raise Failed(f"each micro-batch waits for the GPU, at one of {places}")
+    return {"waits": len(two_and_step), "waits at": places or "nowhere"}
+
+
+def _planned(
+    policy: Policy,
+    optimizer: Optimizer,
+    config: RunConfig,
+    micro: MicroBatch,
+    num_tokens: int,
+) -> dict[str, Any]:
+    """What passes are said to take, beside what they take."""
+    terms = LossTerms(config, Batch(tuple(micro.samples)).totals)
+
+    def work(micro_batches: Sequence[MicroBatch]) -> None:
+        add_gradients(policy, optimizer, micro_batches, terms)
+        optimizer.clear()
+
+    memory = GpuMemory(policy.device)
+    budget = MemoryBudget("auto", on_halved=lambda *_: None)
+    found = budget.measure(policy, config, memory, work)
+    tokens = dataclasses.replace(found, free=memory.free_bytes()).tokens
+    peak_bytes, _ = memory.peak_bytes(lambda: work([micro, micro]))
+    planned = found.fixed + found.each * num_tokens
+    return {
+        "planned tokens": tokens,
+        "planned GiB": round(planned / 2**30, 2),
+        "taken GiB": round(peak_bytes / 2**30, 2),
+    }
+
+
+def waits_in(work: Callable[[], Any]) -> list[str]:
+    """Where in the trainer the host waits for the GPU, each time that it does."""
+    found: list[str] = []
+
+    def note(message: Warning | str, *_: Any, **__: Any) -> None:
+        if "synchronizing" in str(message):
+            found.append(place_in_trainer(traceback.extract_stack()))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        if torch.cuda.is_available():
+            torch.cuda.set_sync_debug_mode("warn")
+        try:
+            work()
+        finally:
+            if torch.cuda.is_available():
+                torch.cuda.set_sync_debug_mode("default")
+    return found
+
+
+def place_in_trainer(stack: traceback.StackSummary) -> str:
+    """The innermost line of the trainer, such as model/optimizer.py:40."""
+    folder = f"{ROOT / 'trainer'}{os.sep}"
+    lines = [
+        f"{frame.filename.removeprefix(folder)}:{frame.lineno}"
+        for frame in stack
+        if frame.filename.startswith(folder)
+    ]
+    return lines[-1] if lines else "elsewhere"
