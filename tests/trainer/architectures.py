@@ -23,7 +23,6 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from tests.trainer.model.test_attention import reference as varlen_reference
 from tests.trainer.tiny import (
     ROOT,
     config_tree,
@@ -32,6 +31,7 @@ from tests.trainer.tiny import (
     write_tokenizer,
 )
 from tests.trainer.tiny_architectures import ARCHITECTURES, LONGEST, Architecture
+from tests.trainer.varlen import reference as varlen_reference
 from trainer.config import read_config
 from trainer.model import attention, kernels
 from trainer.model.kernels import use_fused_kernels
@@ -156,6 +156,7 @@ class Plain:
         *,
         attention: str = "eager",
         longest: int = 0,
+        device: str = "cpu",
     ) -> None:
         """
         Args:
@@ -166,7 +167,7 @@ class Plain:
             model = AutoModelForCausalLM.from_pretrained(folder, **settings)
         except ValueError:
             model = AutoModelForImageTextToText.from_pretrained(folder, **settings)
-        self.model = model.eval()
+        self.model = model.eval().to(device)
         for layer in model.modules():
             if hasattr(layer, "time_step_limit"):
                 # transformers' own pass bounds a step of Zamba2 and Nemotron-H from
@@ -179,8 +180,8 @@ class Plain:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Of a completion's tokens, and of the likeliest tokens in their places."""
         ids = [*prompt, *completion]
-        inputs = torch.tensor([ids + self._filler[len(ids) :]])
-        logits = self.model(input_ids=inputs, use_cache=False).logits[0].float()
+        inputs = torch.tensor([ids + self._filler[len(ids) :]]).to(self.model.device)
+        logits = self.model(input_ids=inputs, use_cache=False).logits[0].float().cpu()
         logprobs = torch.log_softmax(logits[len(prompt) - 1 : len(ids) - 1], dim=-1)
         chosen = torch.tensor(completion)[:, None]
         return logprobs.gather(1, chosen).squeeze(1), logprobs.amax(dim=1)
@@ -196,15 +197,20 @@ class Plain:
 
 
 def plain_of(
-    architecture: Architecture, folder: Path, dtype: torch.dtype = torch.float32
+    architecture: Architecture,
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    *,
+    device: str = "cpu",
 ) -> Plain:
     longest = LONGEST if architecture.is_rotated_by_length else 0
-    return Plain(folder, dtype, attention=architecture.attention, longest=longest)
+    settings: dict[str, Any] = {"longest": longest, "device": device}
+    return Plain(folder, dtype, attention=architecture.attention, **settings)
 
 
 def taken_gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     found = {
-        name: weight.grad
+        name: weight.grad.cpu()
         for name, weight in model.named_parameters()
         if weight.grad is not None
     }
@@ -311,7 +317,7 @@ def _update(policy: Policy, *, backward: bool) -> Expected:
         for row, (member, span) in enumerate(
             zip(micro.members, micro.completions, strict=True)
         ):
-            values[member] = logprobs[row, span].detach().float()
+            values[member] = logprobs[row, span].detach().float().cpu()
     return values, taken_gradients(policy.model) if backward else {}
 
 
@@ -497,19 +503,29 @@ def _measure_bfloat16(
         outcome.failures.append(f"{outcome.form}, in bfloat16 {policy.form}")
     own, _ = update(policy, backward=False)
     rounded = plain_of(architecture, folder, torch.bfloat16)
-    with torch.no_grad():
-        pairs = zip(plain.model.parameters(), rounded.model.parameters(), strict=True)
-        for weight, low in pairs:
-            weight.copy_(low)
-    exact = torch.cat(plain.values())
-    gap, rounding = (
-        (torch.cat(values) - exact).abs().mean().item()
-        for values in (own, rounded.values())
-    )
+    use_weights_of(plain, rounded)
+    exact = plain.values()
+    gap, rounding = (mean_gap(values, exact) for values in (own, rounded.values()))
     outcome.gaps |= {"bfloat16": gap, "bfloat16 rounding": rounding}
-    # a mixture may route a token to another expert
-    if not gap <= MAX_ROUNDINGS * rounding + 0.02:
+    if not is_rounding(gap, rounding):
         outcome.failures.append(f"bfloat16: off by {gap:.2g}, rounding {rounding:.2g}")
+
+
+@torch.no_grad()
+def use_weights_of(plain: Plain, rounded: Plain) -> None:
+    pairs = zip(plain.model.parameters(), rounded.model.parameters(), strict=True)
+    for weight, low in pairs:
+        weight.copy_(low)
+
+
+def mean_gap(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
+    return (torch.cat([*found]) - torch.cat([*expected])).abs().mean().item()
+
+
+def is_rounding(gap: float, rounding: float) -> bool:
+    """Whether bfloat16 is no further off than transformers' is by itself."""
+    # a mixture may route a token to another expert
+    return gap <= MAX_ROUNDINGS * rounding + 0.02
 
 
 # --- the help page

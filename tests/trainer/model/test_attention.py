@@ -23,6 +23,7 @@ from transformers.models.qwen3 import modeling_qwen3
 from tests.trainer.model.test_flat import BATCHES, gradients, transformers_hidden
 from tests.trainer.rollout.test_decoder import KINDS, SIZES, policy_of
 from tests.trainer.samples import cut
+from tests.trainer.varlen import reference
 from trainer.model import attention, kernels
 from trainer.model.attention import Copies, make_attention
 from trainer.model.kernels import (
@@ -46,38 +47,6 @@ OTHERS: dict[str, PreTrainedConfig] = {
         head_dim=16,
     ),
 }
-
-
-def reference(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    values: torch.Tensor,
-    query_ends: torch.Tensor,
-    key_ends: torch.Tensor,
-    most_queries: int,
-    most_keys: int,
-    *,
-    scale: float,
-    window: int | None,
-) -> torch.Tensor:
-    """What torch's kernel computes: sequence by sequence, the ends aligned."""
-    copies = queries.shape[1] // keys.shape[1]
-    keys, values = (each.repeat_interleave(copies, dim=1) for each in (keys, values))
-    found = []
-    for index in range(len(query_ends) - 1):
-        asking = queries[query_ends[index] : query_ends[index + 1]]
-        span = slice(int(key_ends[index]), int(key_ends[index + 1]))
-        count, num_keys = len(asking), len(keys[span])
-        assert 0 < count <= most_queries
-        assert num_keys <= most_keys
-        offset = (
-            torch.arange(count)[:, None] + num_keys - count - torch.arange(num_keys)
-        )
-        sees = (offset >= 0) & (offset < (window or num_keys + 1))
-        logits = torch.einsum("qhd,khd->hqk", asking, keys[span]) * scale
-        shares = logits.masked_fill(~sees, -torch.inf).softmax(dim=-1)
-        found.append(torch.einsum("hqk,khd->qhd", shares, values[span]))
-    return torch.cat(found)
 
 
 @pytest.fixture(params=["blocks", "varlen"])

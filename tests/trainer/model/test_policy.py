@@ -17,9 +17,10 @@ from transformers import (
 )
 from transformers.models.granite.modeling_granite import GraniteDecoderLayer
 
-from tests.trainer.model.test_attention import OTHERS, WINDOWS, check, reference
+from tests.trainer.model.test_attention import OTHERS, WINDOWS, check
 from tests.trainer.rollout.test_decoder import SIZES, policy_of
 from tests.trainer.samples import cut, make_batch
+from tests.trainer.varlen import reference
 from trainer.config import ModelConfig
 from trainer.model import attention, kernels
 from trainer.model import policy as module
