@@ -184,7 +184,7 @@ bench-gpu: ## Measure steps and sampling on a GPU, by $(PYTHON) with torch and t
 
 # Where there is no .venv, $(PYTHON) needs torch and transformers; the rest comes from
 # PyPI, or without a network from wheels: PIP_FIND_LINKS=.cohort/wheels make check-gpu
-check-gpu: ## Try out, in eight minutes, all that Cohort does on a GPU
+check-gpu: ## Try out, in twelve minutes, all that Cohort does on a GPU
 	@$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m tests.gpu.check $(ARGS)
 
 gpu-wheels: ## Fetch the wheels that check-gpu needs, into .cohort/wheels

@@ -26,6 +26,7 @@ from tests.trainer.tiny import (
 from trainer.sizes.memory import CPU_TOKENS
 
 LARGEST_GAP = 0.03  # nats a token, of sampling in bfloat16
+LARGEST_GAP_AHEAD = 0.06  # of one step off, whose few first tokens have been further
 MEMORY_BYTES = 1.25 * 2**30  # for the stage that runs out of it
 
 
@@ -64,7 +65,8 @@ def runs(setup: Setup) -> None:
             (saved,) = (out / "checkpoints").glob("step-000002*")
             out = folder / "later"
             train(config, "--out", out, "--resume-from", saved)
-        return check_run(read_events(out / "events.jsonl"))
+        largest = LARGEST_GAP_AHEAD if name == "one step off" else LARGEST_GAP
+        return check_run(read_events(out / "events.jsonl"), largest=largest)
 
     with ThreadPoolExecutor(4) as pool:
         tried = {name: pool.submit(run, name) for name in variants}
@@ -244,13 +246,13 @@ def train(config: Path, *options: object) -> None:
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
 
 
-def check_run(events: list[dict[str, Any]]) -> str:
+def check_run(events: list[dict[str, Any]], *, largest: float) -> str:
     """Milliseconds a step; RuntimeError where the run was not as it has to be."""
     steps = [event["metrics"] for event in only(events, "step_finished")]
     fallen = [e for e in only(events, "warned") if e["code"] == "engine_fallback"]
     if fallen:
         raise RuntimeError(fallen[0]["message"])
     first = steps[0].get("mismatch/mean")
-    if first is not None and not first <= LARGEST_GAP:
+    if first is not None and not first <= largest:
         raise RuntimeError(f"log-probs of sampling are {first:.3g} nats off")
     return f"{1000 * statistics.median(step['time/step'] for step in steps):.0f} ms"

@@ -54,9 +54,12 @@ class Setup:
         return small if self.tiny else whole
 
 
-def random_policy(setup: Setup, **settings: Any) -> Policy:
+def random_policy(
+    setup: Setup, *, vocabulary: int | None = None, **settings: Any
+) -> Policy:
     """Of random weights in the sizes of Qwen2.5-0.5B; no completion ends by itself."""
     config = config_of("tiny" if setup.tiny else "0.5B")
+    config.vocab_size = vocabulary or config.vocab_size
     torch.manual_seed(0)
     with torch.device(setup.device):
         model = AutoModelForCausalLM.from_config(config, dtype=setup.dtype)

@@ -15,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,15 +24,19 @@ import torch
 import transformers
 
 from tests.environment import child_environment
+from tests.gpu.engines import vllm
 from tests.gpu.kernels import attention
+from tests.gpu.models import architectures
+from tests.gpu.processes import sharded, two_gpus
 from tests.gpu.runs import auto, learning, out_of_memory, runs
-from tests.gpu.sampling import sampling
+from tests.gpu.sampling import long_tail, sampling
 from tests.gpu.setup import Failed, Setup, Skip
-from tests.gpu.updates import logprobs, updates
+from tests.gpu.updates import logprobs, updates, vocabulary
 from tests.trainer.tiny import ROOT
 from trainer.model.loading import prepare_device
 from trainer.tokenizers import first_line
 
+TRL_SECONDS = 160  # of the stage's limit
 # On the device that others fail on first, and those that start processes.
 UNIT_TESTS = (
     "model/test_adapters",
@@ -73,6 +78,8 @@ def environment(setup: Setup) -> None:
 
 def unit_tests(setup: Setup) -> None:
     """Tests of the engine on a machine with a GPU, which is hidden from them."""
+    if importlib.util.find_spec("xdist") is None:
+        raise Skip("no pytest-xdist")
     files = [f"tests/trainer/{name}.py" for name in UNIT_TESTS]
     marks = "not slow and not faults and not vllm"
     chosen = []
@@ -98,33 +105,55 @@ def unit_tests(setup: Setup) -> None:
 
 
 def trl(setup: Setup) -> None:
-    """Steps beside TRL's, which are only told."""
+    """Steps beside TRL's, which are only reported; of more prompts if time is left."""
     absent = [n for n in ("trl", "datasets") if importlib.util.find_spec(n) is None]
     if absent:
         raise Skip(f"no {', '.join(absent)}")
+    for prompts, new in ((32, 256), (64, 256)) if setup.device == "cuda" else ((2, 8),):
+        begun = time.monotonic()
+        _beside_trl(setup, prompts=prompts, new=new)
+        # twice as many take twice as long
+        if 3 * (time.monotonic() - begun) > TRL_SECONDS:
+            return
+
+
+def _beside_trl(setup: Setup, *, prompts: int, new: int) -> None:
     out = setup.folder / "bench.json"
-    options = ["--model", "0.5B", "--part", "step", "--minutes", "2", "--steps", "1"]
-    options += ["--prompts", "32", "--new", "256"]
+    options = ["--part", "step", "--minutes", "2", "--steps", "1"]
+    options += ["--prompts", str(prompts), "--new", str(new)]
+    options += ["--model", "tiny" if setup.tiny else "0.5B"]
+    if setup.device == "cpu":
+        options += ["--device", "cpu", "--dtype", "float32"]
+        options += ["--group", "2", "--trl-micro-batches", "4"]
     options += ["--folder", str(setup.folder / "bench"), "--out", str(out)]
     command = [sys.executable, "-m", "tests.bench.bench_gpu", *options]
     subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
     (part,) = json.loads(out.read_text())["parts"]
     (row,) = part["table"]
-    setup.figures |= {"TRL tokens/s": row[1], "Cohort": row[2], "ratio": row[3]}
+    values = {"TRL tokens/s": row[1], "Cohort": row[2], "ratio": row[3]}
+    setup.figures.update(
+        {f"{name}, {prompts} prompts": values[name] for name in values}
+    )
 
 
 STAGES: dict[str, Callable[[Setup], None]] = {
     "environment": environment,
     "attention": attention,
     "sampling": sampling,
+    "architectures": architectures,
+    "sharded": sharded,
     "runs": runs,
     "logprobs": logprobs,
     "update": updates,
+    "vocabulary": vocabulary,
+    "long_tail": long_tail,
     "auto": auto,
     "out_of_memory": out_of_memory,
     "learning": learning,
     "unit_tests": unit_tests,
     "trl": trl,
+    "vllm": vllm,
+    "two_gpus": two_gpus,
 }
 
 

@@ -4,7 +4,8 @@ import dataclasses
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ from tests.trainer.tiny import ROOT, config_tree
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import RunConfig
 from trainer.grpo import add_gradients, apply_gradients
+from trainer.model import kernels
 from trainer.model.budget import GpuMemory, MemoryBudget
 from trainer.model.kernels import use_plain_kernels
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy
 from trainer.run.outcome import LossTerms, Pass
+from trainer.sizes.memory import PassMemory
 
 
 def logprobs(setup: Setup) -> None:
@@ -90,8 +93,12 @@ def updates(setup: Setup) -> None:
             torch.cuda.empty_cache()
 
 
+def make_config() -> RunConfig:
+    return RunConfig.model_validate(config_tree(Path("model"), Path("rows.jsonl")))
+
+
 def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
-    config = RunConfig.model_validate(config_tree(Path("model"), Path("rows.jsonl")))
+    config = make_config()
     optimizer = Optimizer(policy, config.optim)
     micro = micro_batch(setup, policy, tokens=setup.size(16_384, 256))
     totals = Batch(tuple(micro.samples)).totals
@@ -110,18 +117,44 @@ def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
     once()
     reset_peak(setup)
     _, seconds = timed(setup, lambda: [once() for _ in range(3)])
-    layout = micro.layout(policy.head.weight.dtype, is_varlen=policy.is_varlen)
-    packed = len(layout.input_ids)
+    packed = num_packed(policy, micro)
     figures: dict[str, Any] = {
         "ms": round(1000 * seconds / 3, 1),
         "tokens/s": round(3 * packed / seconds),
         "TFLOP/s": round(18 * policy.num_parameters * packed / seconds / 1e12, 1),
     }
     figures |= peak(setup, "")
+    with rotations_as_they_were(policy):
+        once()
+        _, seconds = timed(setup, lambda: [once() for _ in range(3)])
+    figures["ms with transformers' rotations"] = round(1000 * seconds / 3, 1)
     figures |= _waits_of(setup, policy, optimizer, config)
     if setup.device == "cuda":
-        figures |= _planned(policy, optimizer, config, micro, packed)
+        found, planned, taken = _planned(setup, policy, optimizer, config, micro)
+        free = GpuMemory(policy.device).free_bytes()
+        figures |= {
+            "planned tokens": dataclasses.replace(found, free=free).tokens,
+            "planned GiB": round(planned / 2**30, 2),
+            "taken GiB": round(taken / 2**30, 2),
+        }
     return figures
+
+
+@contextmanager
+def rotations_as_they_were(policy: Policy) -> Iterator[None]:
+    """transformers' own, inside, where one function has taken their place."""
+    sources = [
+        source
+        for source in kernels._sources_of_rotations(policy.model)
+        if vars(source)[kernels._ROTATION] is kernels.rotate_both
+    ]
+    for source in sources:
+        vars(source)[kernels._ROTATION] = kernels._LLAMAS[kernels._ROTATION]
+    try:
+        yield
+    finally:
+        for source in sources:
+            vars(source)[kernels._ROTATION] = kernels.rotate_both
 
 
 def _waits_of(
@@ -152,30 +185,81 @@ def _waits_of(
 
 
 def _planned(
+    setup: Setup,
     policy: Policy,
     optimizer: Optimizer,
     config: RunConfig,
     micro: MicroBatch,
-    num_tokens: int,
-) -> dict[str, Any]:
-    """What passes are said to take, beside what they take."""
+) -> tuple[PassMemory, float, int]:
+    """What passes are said to take, what these tokens are said to, and what they do."""
     terms = LossTerms(config, Batch(tuple(micro.samples)).totals)
 
     def work(micro_batches: Sequence[MicroBatch]) -> None:
         add_gradients(policy, optimizer, micro_batches, terms)
         optimizer.clear()
 
-    memory = GpuMemory(policy.device)
+    memory: Any = KeptBytes()
+    if setup.device == "cuda":
+        memory = GpuMemory(policy.device)
     budget = MemoryBudget("auto", on_halved=lambda *_: None)
     found = budget.measure(policy, config, memory, work)
-    tokens = dataclasses.replace(found, free=memory.free_bytes()).tokens
-    peak_bytes, _ = memory.peak_bytes(lambda: work([micro, micro]))
-    planned = found.fixed + found.each * num_tokens
-    return {
-        "planned tokens": tokens,
-        "planned GiB": round(planned / 2**30, 2),
-        "taken GiB": round(peak_bytes / 2**30, 2),
-    }
+    taken, _ = memory.peak_bytes(lambda: work([micro, micro]))
+    return found, found.fixed + found.each * num_packed(policy, micro), taken
+
+
+def num_packed(policy: Policy, micro: MicroBatch) -> int:
+    layout = micro.layout(policy.head.weight.dtype, is_varlen=policy.is_varlen)
+    return len(layout.input_ids)
+
+
+class KeptBytes:
+    """On a CPU, where torch counts no bytes: those kept for a backward pass."""
+
+    def peak_bytes(self, work: Callable[[], Any]) -> tuple[int, Any]:
+        kept: dict[int, int] = {}
+        most = 0
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal most
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+            most = max(most, sum(kept.values()))
+            return tensor
+
+        def use(tensor: torch.Tensor) -> torch.Tensor:
+            kept.clear()  # the backward pass has begun
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, use):
+            result = work()
+        return most, result
+
+
+def vocabulary(setup: Setup) -> None:
+    """What passes are said to take beside what they take, for two vocabularies."""
+    bounds, failed = (0.7, 1.3), []
+    for size in (32_000, 152_000):
+        for recomputes in (False, True)[: setup.size(2, 1)]:
+            tokens = setup.size(size, size // 100)
+            policy = random_policy(
+                setup, gradient_checkpointing=recomputes, vocabulary=tokens
+            )
+            config = make_config()
+            micro = micro_batch(setup, policy, tokens=setup.size(16_384, 6_144))
+            optimizer = Optimizer(policy, config.optim)
+            found, planned, taken = _planned(setup, policy, optimizer, config, micro)
+            name = f"{tokens}{', recomputing' if recomputes else ''}"
+            setup.figures[name] = (
+                f"planned {planned / 2**30:.3g} of {taken / 2**30:.3g} GiB, "
+                f"{planned / taken:.2f} ({found.each / 1000:.0f} kB a token)"
+            )
+            if not bounds[0] <= planned / taken <= bounds[1]:
+                failed.append(name)
+            if setup.device == "cuda":
+                del policy, optimizer, micro
+                torch.cuda.empty_cache()
+    if failed:
+        raise Failed(f"planned is not near to what is taken: {'; '.join(failed)}")
 
 
 def waits_in(work: Callable[[], Any]) -> list[str]:
