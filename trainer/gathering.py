@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from trainer.algorithm.advantages import group_advantages
 from trainer.algorithm.credit import rule_rewards, rule_weights, step_rewards
 from trainer.config import RunConfig
 from trainer.data import Prompt
@@ -22,7 +23,7 @@ from trainer.parallel.world import ALONE, World
 from trainer.rewards.scoring import Score, penalised
 from trainer.rollout.sources import CompletionSource
 from trainer.scoring import HERE, Scorer
-from trainer.types import Group, Rollout, StepScore, ToolCall, Turn
+from trainer.types import Group, Rollout, StepScore, ToolCall, Turn, reward_matrix
 
 
 def penalise_overlong(groups: Sequence[Group], config: RunConfig) -> list[Group]:
@@ -195,9 +196,12 @@ def differs(group: Group, config: RunConfig, *, step: int = 1) -> bool:
     """Return whether the compared rewards of a group differ, before any scaling.
 
     These are its rewards; if rules are normalised separately, those of any rule with a
-    weight at this step; with credit = "process", those of its steps.
+    weight at this step; with credit = "process", those of its steps. With pass@k an
+    advantage must be other than 0: none is where too few are wrong for a subset of k.
     """
     advantage = config.advantage
+    if advantage.is_pass_at_k:
+        return bool(group_advantages(reward_matrix([group]), advantage).any())
     compared: list[Sequence[float]] = [group.scored_rewards]
     if advantage.credit == "process":
         compared = [[reward for rewards in step_rewards(group) for reward in rewards]]

@@ -123,7 +123,7 @@ def _row(values: ValuesIn, index: int) -> Row:
         raise refuse_field(f"{at}.setting", message, "runs.unknown_setting")
     texts = []
     for value in values.values:
-        is_switch = isinstance(value, bool)
+        is_switch = isinstance(value, bool) and setting.kind == "switch"
         text = ("on" if value else "off") if is_switch else setting.write(value)
         if not text.strip() or "," in text:
             message = f"A value cannot be empty or contain a comma; got {text[:40]!r}."

@@ -172,6 +172,8 @@ class SchemaField:
         if value is None:
             return ""
         if isinstance(value, bool):
+            if "was_switch" in self.about:
+                return str(self.about["was_switch"][value])
             off = "off" if self.kind == "choice" else ""
             return "on" if value else off
         if isinstance(value, float):

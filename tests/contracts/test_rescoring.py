@@ -47,6 +47,11 @@ PLUS = {"name": "plus", "kind": "contains", "params": {"phrases": ["+"]}, "weigh
 VARIANTS: dict[str, dict[str, Any]] = {
     "weights that change, a clip and a gate": {
         "reward": {"recipe": {"rules": [SHORT, DIGITS, PLUS]}},
+        "advantage": {
+            "baseline": "length_weighted",
+            "whiten": "tokens",
+            "weight": 0.5,
+        },
     },
     "groups that are left out, and a penalty for length": {
         "rollout": {"dynamic_sampling": "refill", "group_size": 2},
@@ -72,7 +77,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
                 "num_steps": 3,
                 "changes": {
                     "reward": {"recipe": {"rules": [PLUS, SHORT]}},
-                    "advantage": {"scale": "none"},
+                    "advantage": {"credit": "pass_at_k", "pass_k": 2},
                 },
             },
         ],

@@ -188,6 +188,20 @@ def test_rules_that_are_normalised_first_may_differ_under_equal_totals():
     assert not differs(equal, run_config(*names, weights=weights, advantage=first))
 
 
+@pytest.mark.parametrize(
+    ("credit", "k", "wrong_answers"),
+    [("pass_at_k", 2, 1), ("pass_at_k", 3, 2), ("pass_at_k_analytic", 3, 3)],
+)
+def test_a_group_differs_for_pass_at_k_by_enough_wrong_answers(
+    credit, k, wrong_answers
+):
+    config = run_config(advantage={"credit": credit, "pass_k": k})
+    for num_wrong in range(6):
+        group = make_group(*[0.0] * num_wrong, *[1.0] * (5 - num_wrong))
+
+        assert differs(group, config) == (wrong_answers <= num_wrong < 5)
+
+
 def test_steps_may_differ_under_equal_totals():
     config = run_config(
         advantage={"credit": "process"},

@@ -251,6 +251,7 @@ def meaningless_rules(config: RunConfig) -> frozenset[str]:
     is_float32 = config.model.dtype == "float32" or (
         config.model.dtype == "auto" and config.model.device == "cpu"
     )
-    compares = config.advantage.credit in ("outcome", "process", "preference")
+    advantage = config.advantage
+    compares = advantage.credit not in ("indicator", "ones") and advantage.weight > 0
     idle = {"mismatch_high" if is_float32 else "mismatch_float32"}
     return frozenset(idle if compares else idle | {"no_signal"})

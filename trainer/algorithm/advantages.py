@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ from trainer.config import AdvantageConfig
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+# verl adds it to the variance of all tokens' advantages (torch_functional.py).
+_VARIANCE_EPS = 1e-8
 
 
 def reward_matrix(groups: Sequence[Sequence[float | None]]) -> Floats:
@@ -33,12 +37,16 @@ def reward_matrix(groups: Sequence[Sequence[float | None]]) -> Floats:
     return np.array(rows, dtype=np.float64).reshape(len(groups), size)
 
 
-def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
+def group_advantages(
+    rewards: Floats, config: AdvantageConfig, *, lengths: Floats | None = None
+) -> Floats:
     """Advantage of each reward within its group.
 
     A = (r - baseline) / (scale + eps), with baseline = mean of the group, mean of the
-    group's other completions, or 0; scale = standard deviation of the group or of the
-    whole batch, the group's mean (arXiv:2602.02710), or no division.
+    group's other completions, their mean weighted by length, Σ l·r / Σ l
+    (arXiv:2505.23585), or 0; scale = standard deviation of the group or of the
+    whole batch, the group's mean (arXiv:2602.02710), or no division. For pass@k it is
+    what a completion adds to the best of k, over the same scale.
 
     A group whose scores are all equal has advantage exactly 0 (unless baseline is
     "none" and nothing, or the batch, scales it): this is found by max - min, since a
@@ -47,13 +55,16 @@ def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
     Args:
         rewards: float64 [P, G]; NaN = no score (advantage 0, left out of mean and
             standard deviation).
+        lengths: float64 [P, G], tokens of each completion, for baseline
+            "length_weighted"; without a score they may be NaN.
 
     Returns:
         float64 [P, G].
 
     Raises:
         ValueError: rewards are not [P, G], infinite, or negative with scale "mean";
-            or credit is "process" or "preference", which need more than rewards.
+            or credit is "process" or "preference", or baseline "length_weighted" has
+            no lengths, which need more than rewards.
 
     >>> group_advantages(np.array([[1.0, 0.0]]), AdvantageConfig(ddof=0)).round(4)
     array([[ 0.9998, -0.9998]])
@@ -84,41 +95,116 @@ def group_advantages(rewards: Floats, config: AdvantageConfig) -> Floats:
             raise ValueError(
                 'credit = "preference" needs log-probs; call preference_advantages.'
             )
+        case "pass_at_k":
+            added = _added_to_pass_at_k(values, scored, k=config.pass_k)
+            return added / _divisor(values, scored, config)
+        case "pass_at_k_analytic":
+            is_right = scored & (values >= config.indicator_threshold)
+            return _normalized_pass_at_k(is_right, scored, k=config.pass_k)
         case "outcome":
-            return _outcome(values, scored, config)
+            return _outcome(values, scored, config, lengths)
 
 
-def _outcome(values: Floats, scored: Bools, config: AdvantageConfig) -> Floats:
-    count = scored.sum(axis=1, keepdims=True)
-    mean = values.sum(axis=1, keepdims=True) / count.clip(min=1)
-    advantages = _minus_baseline(values, mean, count, config)
-    advantages = advantages / _divisor(values, scored, mean, config)
+def _outcome(
+    values: Floats, scored: Bools, config: AdvantageConfig, lengths: Floats | None
+) -> Floats:
+    advantages = _minus_baseline(values, scored, config, lengths)
+    advantages = advantages / _divisor(values, scored, config)
 
     divided_by_own_spread = config.scale == "group_std"
     if config.baseline != "none" or divided_by_own_spread:
         advantages = np.where(_is_constant(values, scored), 0.0, advantages)
     single = 0.0 if config.singleton == "zero" else values
+    count = scored.sum(axis=1, keepdims=True)
     advantages = np.where(count == 1, single, advantages)
     return np.where(scored, advantages, 0.0)
 
 
+def _mean(values: Floats, scored: Bools) -> Floats:
+    count = scored.sum(axis=1, keepdims=True)
+    mean: Floats = values.sum(axis=1, keepdims=True) / count.clip(min=1)
+    return mean
+
+
 def _minus_baseline(
-    values: Floats, mean: Floats, count: NDArray[np.int64], config: AdvantageConfig
+    values: Floats, scored: Bools, config: AdvantageConfig, lengths: Floats | None
 ) -> Floats:
     match config.baseline:
         case "mean":
-            return values - mean
+            return values - _mean(values, scored)
         case "leave_one_out":
             # r - mean of the others = (r - mean of all) · n / (n - 1)
-            minus_others: Floats = (values - mean) * count / (count - 1).clip(min=1)
+            count = scored.sum(axis=1, keepdims=True)
+            minus_mean = values - _mean(values, scored)
+            minus_others: Floats = minus_mean * count / (count - 1).clip(min=1)
             return minus_others
+        case "length_weighted":
+            return values - _length_weighted_mean(values, scored, lengths)
         case "none":
             return values
 
 
-def _divisor(
-    values: Floats, scored: Bools, mean: Floats, config: AdvantageConfig
-) -> Floats | float:
+def _length_weighted_mean(
+    values: Floats, scored: Bools, lengths: Floats | None
+) -> Floats:
+    if lengths is None:
+        raise ValueError(
+            'baseline = "length_weighted" needs the length of each completion.'
+        )
+    weights = np.where(scored, lengths, 0.0)
+    total = weights.sum(axis=1, keepdims=True)
+    mean: Floats = (weights * values).sum(axis=1, keepdims=True) / total.clip(min=1)
+    return mean
+
+
+def _added_to_pass_at_k(values: Floats, scored: Bools, *, k: int) -> Floats:
+    """Return what a completion adds to the best of k, [P, G].
+
+    It is the mean of max(I) - max(I without i) over the subsets I of k completions
+    with i among them (arXiv:2505.15201; arXiv:2503.19595 for k = n). The k - 1 others
+    are all among the m lowest with chance C(m, k-1) / C(n-1, k-1), so with n scores in
+    ascending order the i-th adds Σ_{m<i} (r_(m+1) - r_(m)) · C(m, k-1) / C(n-1, k-1).
+    No term is negative, so equal scores add the same, and the lowest exactly 0.
+    Fewer than k scores have no subset: 0.
+    """
+    added = np.zeros_like(values)
+    for row, is_scored in enumerate(scored):
+        places = np.flatnonzero(is_scored)
+        if len(places) >= k:
+            order = places[values[row, places].argsort()]
+            gaps = np.diff(values[row, order])
+            added[row, order[1:]] = (gaps * _chances_below(len(order), k)).cumsum()
+    return added
+
+
+@cache
+def _chances_below(n: int, k: int) -> Floats:
+    """C(m, k-1) / C(n-1, k-1) for m = 1 to n - 1; the numbers may exceed a float's."""
+    subsets = math.comb(n - 1, k - 1)
+    return np.array([math.comb(m, k - 1) / subsets for m in range(1, n)])
+
+
+def _normalized_pass_at_k(is_right: Bools, scored: Bools, *, k: int) -> Floats:
+    """Return a completion's mean of (R - m) / σ over its subsets of k, [P, G].
+
+    R is 1 where one of the k is right. With c right of n it fails in the share
+    f = C(n-c, k) / C(n, k), so its mean is m = 1 - f and σ = √(m·f). Right ones get
+    f / σ, wrong ones (f - C(n-c-1, k-1) / C(n-1, k-1)) / σ (arXiv:2508.10751). 0 where
+    all subsets are alike.
+    """
+    advantages = np.zeros(scored.shape)
+    for row, (n, c) in enumerate(
+        zip(scored.sum(axis=1).tolist(), is_right.sum(axis=1).tolist(), strict=True)
+    ):
+        if 0 < c <= n - k:
+            fails = math.comb(n - c, k) / math.comb(n, k)
+            fails_with_wrong = math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)
+            added = np.where(is_right[row], fails, fails - fails_with_wrong)
+            advantages[row] = added / math.sqrt(fails * (1 - fails))
+    return np.where(scored, advantages, 0.0)
+
+
+def _divisor(values: Floats, scored: Bools, config: AdvantageConfig) -> Floats | float:
     match config.scale:
         case "group_std":
             spread = group_std(values, scored, ddof=config.ddof) + config.eps
@@ -135,7 +221,7 @@ def _divisor(
                     'scale = "mean" divides by the group\'s mean, so it needs rewards '
                     f"of at least 0; got {values.min():g}."
                 )
-            divisor = mean + config.eps
+            divisor = _mean(values, scored) + config.eps
             return np.where(divisor > 0, divisor, 1.0)
         case "none":
             return 1.0
@@ -164,7 +250,11 @@ def group_std(values: Floats, scored: Bools, *, ddof: int) -> Floats:
 
 
 def rule_advantages(
-    rule_rewards: Floats, weights: Sequence[float], config: AdvantageConfig
+    rule_rewards: Floats,
+    weights: Sequence[float],
+    config: AdvantageConfig,
+    *,
+    lengths: Floats | None = None,
 ) -> Floats:
     """Σ w·A(r) over several rules, each normalised separately.
 
@@ -174,6 +264,7 @@ def rule_advantages(
     Args:
         rule_rewards: float64 [P, G, R]; NaN where a rule gave no score.
         weights: R numbers.
+        lengths: as in `group_advantages`.
 
     Returns:
         float64 [P, G].
@@ -185,7 +276,8 @@ def rule_advantages(
         )
     total = np.zeros(rule_rewards.shape[:2])
     for index, weight in enumerate(weights):
-        total += weight * group_advantages(rule_rewards[:, :, index], config)
+        rewards = rule_rewards[:, :, index]
+        total += weight * group_advantages(rewards, config, lengths=lengths)
     return total
 
 
@@ -264,24 +356,42 @@ def _spread_steps(
     return tokens
 
 
-def whiten(advantages: Floats, scored: Bools, config: AdvantageConfig) -> Floats:
-    """Normalise advantages over the whole batch (arXiv:2601.05242, its last step).
+def whiten(
+    advantages: Floats,
+    scored: Bools,
+    config: AdvantageConfig,
+    *,
+    lengths: Floats | None = None,
+) -> Floats:
+    """Normalise advantages over the whole batch.
 
-    (A - mean) / (std + eps) over all scored values, whatever group they are of; 0 for
-    the others, and everywhere when all are equal.
+    "completions": (A - mean) / (std + eps) over all scored values, whatever group they
+    are of (arXiv:2601.05242, its last step). "tokens": (A - mean) / √(variance + 1e-8),
+    in which a value counts once for each token, the variance divided by n - 1, as verl
+    does for REINFORCE++ (arXiv:2501.03262). 0 for values that are not scored, and
+    everywhere when all are equal.
 
     Args:
         advantages: float64, any shape.
         scored: bool, same shape.
+        lengths: same shape, tokens that have each value, for "tokens"; None: one.
     """
     flat, mask = advantages.reshape(1, -1), scored.reshape(1, -1)
     flat = np.where(mask, flat, 0.0)
-    mean = flat.sum() / mask.sum().clip(min=1)
+    weights = np.where(mask, 1.0, 0.0)
+    if config.whiten == "tokens" and lengths is not None:
+        weights = np.where(mask, lengths.reshape(1, -1), 0.0)
+    count = weights.sum()
+    mean = (weights * flat).sum() / count.clip(min=1)
     # Centred advantages leave a mean of rounding errors, which would lend groups
     # without a signal a tiny one.
     if abs(mean) <= 1e-12 * np.abs(flat).max(initial=0.0):
         mean = 0.0
-    spread = group_std(flat, mask, ddof=config.ddof) + config.eps
+    if config.whiten == "tokens":
+        squares = (weights * np.square(flat - mean)).sum()
+        spread = np.sqrt(squares / (count - 1).clip(min=1) + _VARIANCE_EPS)
+    else:
+        spread = group_std(flat, mask, ddof=config.ddof) + config.eps
     whitened = (flat - mean) / np.where(spread > 0, spread, 1.0)
     whitened = np.where(mask & ~_is_constant(flat, mask), whitened, 0.0)
     return whitened.reshape(advantages.shape)

@@ -40,7 +40,7 @@ def credit_groups(
     step: int = 1,
     penalties: Floats | None = None,
 ) -> Credit:
-    """Advantages of `config.advantage`, in float64.
+    """Advantages of `config.advantage`, in float64, times its weight.
 
     Completions of the dataset have advantage 1, scored or not: SFT learns them all.
 
@@ -54,24 +54,43 @@ def credit_groups(
         ValueError: credit is "preference", which needs log-probs
             (`preference_advantages`).
     """
+    credit = _credit(groups, config, step=step, penalties=penalties)
+    weight, tokens = config.advantage.weight, credit.tokens
+    return Credit(
+        advantages=weight * credit.advantages,
+        tokens=None if tokens is None else [weight * values for values in tokens],
+    )
+
+
+def _credit(
+    groups: Sequence[Group], config: RunConfig, *, step: int, penalties: Floats | None
+) -> Credit:
     advantage, rewards = config.advantage, reward_matrix(groups)
     if config.rollout.source == "dataset":
         return Credit(advantages=np.ones_like(rewards))
     if advantage.credit == "process":
         return _process(groups, config)
+    lengths = np.array(
+        [
+            [float(completion.num_policy_tokens) for completion in group.completions]
+            for group in groups
+        ]
+    )
     if config.compares_rules:
         assert penalties is None
         advantages = rule_advantages(
             np.array([rule_rewards(group, config.reward) for group in groups]),
             rule_weights(config.reward, step=step),
             advantage,
+            lengths=lengths,
         )
     else:
         if penalties is not None:
             rewards = rewards - penalties
-        advantages = group_advantages(rewards, advantage)
-    if advantage.whiten:
-        advantages = whiten(advantages, ~np.isnan(rewards), advantage)
+        advantages = group_advantages(rewards, advantage, lengths=lengths)
+    if advantage.whiten != "no":
+        is_scored = ~np.isnan(rewards)
+        advantages = whiten(advantages, is_scored, advantage, lengths=lengths)
     return Credit(advantages=advantages)
 
 
@@ -134,7 +153,7 @@ def _process(groups: Sequence[Group], config: RunConfig) -> Credit:
     tokens = process_advantages(
         rewards, ends, lengths, config.advantage, group_size=len(groups[0].completions)
     )
-    if config.advantage.whiten:
+    if config.advantage.whiten != "no":
         scored = [
             np.array(completion.loss_mask)
             & (not all(math.isnan(reward) for reward in step_values))

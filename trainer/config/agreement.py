@@ -225,11 +225,18 @@ def _credit(config: Settings) -> Iterator[str]:
             "loss.include_prompt needs one advantage per completion, but "
             'advantage.credit = "process" gives one per token. Turn one of them off.'
         )
-    if advantage.credit == "process" and config.normalizes_rules:
+    by_total = advantage.credit == "process" or advantage.is_pass_at_k
+    if by_total and config.normalizes_rules:
+        compared = "subsets" if advantage.is_pass_at_k else "steps"
         yield (
-            f'{_normalizing(config)} has no effect with advantage.credit = "process", '
-            'which compares steps by their total rewards. Use "sum_then_normalize" '
-            'and "sum".'
+            f"{_normalizing(config)} has no effect with advantage.credit = "
+            f'"{advantage.credit}", which compares {compared} by their total rewards. '
+            'Use "sum_then_normalize" and "sum".'
+        )
+    if advantage.credit == "process" and advantage.baseline == "length_weighted":
+        yield (
+            'advantage.baseline = "length_weighted" weighs whole completions, but '
+            'advantage.credit = "process" compares steps. Use "mean".'
         )
     joins = config.reward.recipe.combine
     if advantage.combine == "normalize_then_sum" and joins in ("product", "minimum"):
@@ -243,11 +250,24 @@ def _credit(config: Settings) -> Iterator[str]:
             'advantage.combine = "normalize_then_sum" ignores the sum of the rules, '
             "which the recipe clips. Clip the rules instead."
         )
-    if advantage.whiten and advantage.credit in ("ones", "preference"):
+    if advantage.whiten != "no" and advantage.credit in ("ones", "preference"):
         yield (
             "advantage.whiten has no effect with advantage.credit = "
             f'"{advantage.credit}", which does not compare rewards across the batch. '
-            "Turn it off."
+            'Set it to "no".'
+        )
+    yield from _pass_at_k(config)
+    is_alone = loss.kl_coef == 0 or loss.kl_in == "reward"
+    if advantage.weight == 0 and is_alone and loss.entropy_coef == 0:
+        yield (
+            "advantage.weight = 0 leaves nothing to train on. Raise it, or use a KL in "
+            "the loss (loss.kl_coef) or an entropy bonus."
+        )
+    if advantage.weight != 1 and advantage.credit == "preference":
+        yield (
+            f"advantage.weight = {advantage.weight:g} has no effect with "
+            'advantage.credit = "preference", whose strength is preference_beta. Set '
+            "it to 1."
         )
     compares = advantage.credit == "preference" or (
         advantage.credit == "outcome" and advantage.baseline != "none"
@@ -261,6 +281,23 @@ def _credit(config: Settings) -> Iterator[str]:
         yield (
             'advantage.credit = "preference" is DPO\'s gradient coefficient; '
             f'loss.surrogate = "{loss.surrogate}" would clip it. Use "reinforce".'
+        )
+
+
+def _pass_at_k(config: Settings) -> Iterator[str]:
+    advantage, size = config.advantage, config.rollout.group_size
+    if not advantage.is_pass_at_k:
+        return
+    if advantage.pass_k > size:
+        yield (
+            f"advantage.pass_k is {advantage.pass_k}, but a group has {size} "
+            "completions. Lower it, or raise rollout.group_size."
+        )
+    if advantage.credit == "pass_at_k_analytic" and advantage.pass_k == size:
+        yield (
+            f'advantage.credit = "pass_at_k_analytic" compares subsets of a group, but '
+            f"one of {advantage.pass_k} is the whole group. Lower advantage.pass_k, or "
+            "raise rollout.group_size."
         )
 
 

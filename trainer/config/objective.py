@@ -9,18 +9,32 @@ from pydantic import Field
 from trainer.config.part import NoEffect, Part, When, about
 
 # Values of settings, and the reasons that they are for others to have no effect.
-WITHOUT_PAIRS: When = {"advantage.credit": ["outcome", "process", "indicator", "ones"]}
+WITHOUT_PAIRS: When = {
+    "advantage.credit": [
+        *("outcome", "process", "indicator", "ones", "pass_at_k", "pass_at_k_analytic")
+    ]
+}
 # As RunConfig.has_reference says it.
 WITHOUT_REFERENCE: When = {
     "loss.kl_coef": [0],
     "reference.kind": ["auto", "none"],
     **WITHOUT_PAIRS,
 }
-NOT_WHITENED: When = {"advantage.whiten": [False]}
+# Of whitening by tokens the constants are fixed.
+NOT_WHITENED: When = {"advantage.whiten": ["no", "tokens"]}
 WITHOUT_GROUPS: When = {"advantage.credit": ["indicator", "ones", "preference"]}
 _NOT_COMPARED = "this credit does not compare rewards within a group"
 NOT_COMPARED: NoEffect = {_NOT_COMPARED: WITHOUT_GROUPS}
-NOT_NORMALIZED: NoEffect = {_NOT_COMPARED: WITHOUT_GROUPS | NOT_WHITENED}
+PASS_AT_K = ["pass_at_k", "pass_at_k_analytic"]
+_HAS_SCALE = "this credit has a scale of its own"
+WITHOUT_SCALE: When = {"advantage.credit": ["pass_at_k_analytic"]}
+NOT_NORMALIZED: NoEffect = {
+    _NOT_COMPARED: WITHOUT_GROUPS | NOT_WHITENED,
+    _HAS_SCALE: WITHOUT_SCALE | NOT_WHITENED,
+}
+OF_SUBSETS: NoEffect = {
+    "pass@k compares subsets of a group": {"advantage.credit": PASS_AT_K}
+}
 NO_REFERENCE: NoEffect = {"there is no reference": WITHOUT_REFERENCE}
 NO_SERVER: NoEffect = {
     "the reference is not a server": {
@@ -32,7 +46,7 @@ NO_SERVER: NoEffect = {
 class AdvantageConfig(Part):
     """Advantages from the rewards of a group."""
 
-    baseline: Literal["mean", "leave_one_out", "none"] = Field(
+    baseline: Literal["mean", "leave_one_out", "length_weighted", "none"] = Field(
         "mean",
         description="Baseline subtracted from each reward of a group.",
         json_schema_extra=about(
@@ -40,9 +54,10 @@ class AdvantageConfig(Part):
             choices={
                 "mean": "the group's mean reward",
                 "leave_one_out": "the mean of the other rewards",
+                "length_weighted": "the mean weighted by tokens (OPO)",
                 "none": "nothing",
             },
-            no_effect=NOT_COMPARED,
+            no_effect=NOT_COMPARED | OF_SUBSETS,
         ),
     )
     scale: Literal["group_std", "batch_std", "mean", "none"] = Field(
@@ -55,7 +70,7 @@ class AdvantageConfig(Part):
                 "mean": "the group's mean reward",
                 "none": "nothing",
             },
-            no_effect=NOT_COMPARED,
+            no_effect=NOT_COMPARED | {_HAS_SCALE: WITHOUT_SCALE},
         ),
     )
     ddof: Literal[0, 1] = Field(
@@ -99,6 +114,9 @@ class AdvantageConfig(Part):
                 "steps are compared by their total rewards": {
                     "advantage.credit": ["process"]
                 },
+                "subsets are compared by their total rewards": {
+                    "advantage.credit": PASS_AT_K
+                },
                 "the reward already normalises each rule": {
                     "recipe.combine": ["normalize_then_sum"]
                 },
@@ -114,24 +132,52 @@ class AdvantageConfig(Part):
         description="Advantage of a group with one scored completion: 0, or its "
         "reward.",
         json_schema_extra=about(
-            choices={"zero": "0", "raw": "the reward"}, no_effect=NOT_COMPARED
+            choices={"zero": "0", "raw": "the reward"},
+            no_effect=NOT_COMPARED | OF_SUBSETS,
         ),
     )
-    whiten: bool = Field(
-        False,
+    whiten: Literal["no", "completions", "tokens"] = Field(
+        "no",
         description="Normalise the advantages again over the whole batch, to mean 0 "
         "and standard deviation 1 (the last step of arXiv:2601.05242).",
+        json_schema_extra=about(
+            choices={
+                "no": "as they are",
+                "completions": "each completion counts once",
+                "tokens": "each token counts once, as in verl's REINFORCE++",
+            },
+            was_switch=("no", "completions"),
+        ),
     )
-    credit: Literal["outcome", "process", "indicator", "ones", "preference"] = Field(
+    weight: float = Field(
+        1.0,
+        ge=0,
+        le=100,
+        description="Factor of all advantages, against the KL and the entropy bonus. "
+        "0 trains on these alone.",
+    )
+    credit: Literal[
         "outcome",
-        description="Advantage of a token. outcome: that of its completion. process: "
-        "the sum over later reasoning steps. indicator: 1 if the answer "
-        "is correct. ones: 1. preference: DPO's gradient on a group's "
+        "pass_at_k",
+        "pass_at_k_analytic",
+        "process",
+        "indicator",
+        "ones",
+        "preference",
+    ] = Field(
+        "outcome",
+        description="Advantage of a token. outcome: that of its completion. "
+        "pass_at_k: what its completion adds to the best of k (arXiv:2505.15201). "
+        "pass_at_k_analytic: normalised success of subsets of k with its completion "
+        "(arXiv:2508.10751). process: the sum over later reasoning steps. indicator: "
+        "1 if the answer is correct. ones: 1. preference: DPO's gradient on a group's "
         "best and worst completion.",
         json_schema_extra=about(
             section="Credit assignment",
             choices={
                 "outcome": "the completion's advantage",
+                "pass_at_k": "what it adds to the best of k",
+                "pass_at_k_analytic": "normalised pass@k of correct answers",
                 "process": "sum over later reasoning steps",
                 "indicator": "1 if the answer is correct",
                 "ones": "always 1",
@@ -139,13 +185,34 @@ class AdvantageConfig(Part):
             },
         ),
     )
+    pass_k: int = Field(
+        4,
+        ge=2,
+        le=1_024,
+        title="k of pass@k",
+        description="Completions in each subset, with credit = pass_at_k or "
+        "pass_at_k_analytic.",
+        json_schema_extra=about(
+            unit="completions",
+            no_effect={
+                "credit is not pass@k": {
+                    "advantage.credit": [
+                        *("outcome", "process", "indicator", "ones", "preference")
+                    ]
+                }
+            },
+        ),
+    )
     indicator_threshold: float = Field(
         1.0,
-        description="Lowest reward of a correct answer, with credit = indicator.",
+        description="Lowest reward of a correct answer, with credit = indicator or "
+        "pass_at_k_analytic.",
         json_schema_extra=about(
             no_effect={
-                "credit is not indicator": {
-                    "advantage.credit": ["outcome", "process", "ones", "preference"]
+                "credit counts no correct answers": {
+                    "advantage.credit": [
+                        *("outcome", "pass_at_k", "process", "ones", "preference")
+                    ]
                 }
             }
         ),
@@ -157,6 +224,11 @@ class AdvantageConfig(Part):
         description="DPO's beta, with credit = preference (arXiv:2305.18290).",
         json_schema_extra=about(no_effect={"credit is not preference": WITHOUT_PAIRS}),
     )
+
+    @property
+    def is_pass_at_k(self) -> bool:
+        """True if subsets of a group are compared by the best completion in each."""
+        return self.credit in PASS_AT_K
 
 
 class ReferenceConfig(Part):

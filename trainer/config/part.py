@@ -48,9 +48,12 @@ class Part(BaseModel):
     @classmethod
     def value_of(cls, name: str, value: Any) -> Any:
         """Return what a file's value for a field means."""
+        field = cls.model_fields.get(name)
+        was_switch = read_about(field).get("was_switch") if field else None
+        if was_switch and value in (False, "", "off", True, "on"):
+            return was_switch[value in (True, "on")]
         if not isinstance(value, str) or value != "none":
             return value
-        field = cls.model_fields.get(name)
         may_be_empty = field and NoneType in get_args(field.annotation)
         return None if may_be_empty else value
 
@@ -74,6 +77,7 @@ class About(TypedDict, total=False):
     is_long: bool  # a text of several lines
     is_json: bool  # written as JSON also where a form has another way
     choices: dict[str, str]  # what each means; "": left empty
+    was_switch: tuple[str, str]  # what "off" and "on" of older versions mean
     no_effect: NoEffect  # when the field does nothing
     fork: str  # why a run that goes on from a checkpoint cannot change it
     may_change: bool  # while the run trains

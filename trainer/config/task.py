@@ -22,7 +22,10 @@ NO_SERVER: NoEffect = {
 }
 NO_STEPS: NoEffect = {
     "credit is not process": {
-        "advantage.credit": ["outcome", "indicator", "ones", "preference"]
+        "advantage.credit": [
+            *("outcome", "pass_at_k", "pass_at_k_analytic"),
+            *("indicator", "ones", "preference"),
+        ]
     }
 }
 _WEIGHTS = "the checkpoint contains this model's weights"

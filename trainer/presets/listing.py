@@ -15,7 +15,12 @@ _AGGREGATIONS = {
     "sequence_mean_token_sum": "mean of each completion's token sum",
     "constant": "sum ÷ (completions × constant)",
 }
-_BASELINES = {"mean": "r − mean", "leave_one_out": "r − mean of others", "none": "r"}
+_BASELINES = {
+    "mean": "r − mean",
+    "leave_one_out": "r − mean of others",
+    "length_weighted": "r − mean by length",
+    "none": "r",
+}
 _DYNAMIC_SAMPLING = {"off": "kept", "drop": "dropped", "refill": "replaced"}
 _SCALES = {"group_std": "std", "batch_std": "batch std", "mean": "mean", "none": ""}
 
@@ -37,7 +42,8 @@ def describe(config: RunConfig) -> dict[str, str]:
     rollout, reference = config.rollout, config.reference
     compares = advantage.credit in ("outcome", "process")
     deviation = group_of_one = "–"
-    if compares and advantage.scale in ("group_std", "batch_std"):
+    divides = compares or advantage.credit == "pass_at_k"
+    if divides and advantage.scale in ("group_std", "batch_std"):
         deviation = "n − 1" if advantage.ddof else "n"
     if compares:
         group_of_one = {"zero": "0", "raw": "its reward"}[advantage.singleton]
@@ -114,7 +120,12 @@ def _advantage(config: RunConfig) -> str:
             return f"1 if r ≥ {advantage.indicator_threshold:g}, else 0"
         case "preference":
             return f"best against worst, β {advantage.preference_beta:g}"
+        case "pass_at_k_analytic":
+            k, threshold = advantage.pass_k, advantage.indicator_threshold
+            return f"normalised pass@{k} of r ≥ {threshold:g}"
     shown = _BASELINES[advantage.baseline]
+    if advantage.credit == "pass_at_k":
+        shown = f"gain in best of {advantage.pass_k}"
     divisor = _SCALES[advantage.scale]
     if divisor:
         eps = f" + {advantage.eps:g}" if advantage.eps else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any, get_args
 
 import numpy as np
@@ -203,14 +204,18 @@ def give_credit(
     config: RunConfig,
     *,
     step: int,
+    lengths: Sequence[Values],
 ) -> Credit:
-    """`groups` are all that were sampled for the step, in the batch or not."""
+    """`groups` are all that were sampled for the step, in the batch or not; `lengths`
+    the tokens of each completion.
+    """
     is_trained = choose_batch(groups, was_trained, config, step=step)
     if problem := why_no_advantages(config):
         return Credit(is_trained, None, problem)
-    batch = [group for group, is_in in zip(groups, is_trained, strict=True) if is_in]
+    batch = list(compress(groups, is_trained))
+    matrix = reward_matrix(list(compress(lengths, is_trained)))
     try:
-        compared = iter(_advantages(batch, config, step=step))
+        compared = iter(_advantages(batch, config, step=step, lengths=matrix))
     except ValueError as error:
         return Credit(is_trained, None, str(error))
     return Credit(
@@ -237,10 +242,15 @@ def choose_batch(
 
 
 def _advantages(
-    batch: Sequence[Sequence[Score]], config: RunConfig, *, step: int
+    batch: Sequence[Sequence[Score]],
+    config: RunConfig,
+    *,
+    step: int,
+    lengths: Numbers,
 ) -> list[list[float]]:
+    weight = config.advantage.weight
     if config.rollout.source == "dataset":
-        return [[1.0] * len(group) for group in batch]
+        return [[weight] * len(group) for group in batch]
     rewards = reward_matrix([[score.total for score in group] for group in batch])
     if config.compares_rules:
         by_rule = zip(*_by_rule(batch, config.reward), strict=True)
@@ -248,19 +258,24 @@ def _advantages(
             np.stack([reward_matrix(groups) for groups in by_rule], axis=2),
             _weights(config.reward, step=step),
             config.advantage,
+            lengths=lengths,
         )
     else:
-        advantages = group_advantages(rewards, config.advantage)
-    if config.advantage.whiten:
-        advantages = whiten(advantages, ~np.isnan(rewards), config.advantage)
+        advantages = group_advantages(rewards, config.advantage, lengths=lengths)
+    if config.advantage.whiten != "no":
+        is_scored = ~np.isnan(rewards)
+        advantages = whiten(advantages, is_scored, config.advantage, lengths=lengths)
     return [
-        row[: len(group)] for row, group in zip(advantages.tolist(), batch, strict=True)
+        row[: len(group)]
+        for row, group in zip((weight * advantages).tolist(), batch, strict=True)
     ]
 
 
 def _differs(group: Sequence[Score], config: RunConfig, *, step: int) -> bool:
     """Tell whether what is compared differs within the group."""
     compared: list[Values] = [[score.total for score in group]]
+    if config.advantage.is_pass_at_k:
+        return bool(group_advantages(reward_matrix(compared), config.advantage).any())
     if config.compares_rules:
         (by_rule,) = _by_rule([group], config.reward)
         weights = _weights(config.reward, step=step)

@@ -49,6 +49,7 @@ class ScoredGroup:
     old: Numbers
     old_advantages: Numbers
     old_rules: list[dict[str, float | None]]
+    lengths: list[float | None]  # the policy's tokens of each completion
     scores: list[Score] = field(default_factory=list)
 
 
@@ -109,6 +110,7 @@ def _score_part(
                 dict(zip(group.rule_names, sampled.rule_scores, strict=False))
                 for sampled in completions
             ],
+            lengths=[sampled.num_tokens for sampled in completions],
         )
         submitted.append((before, completions, result))
     for scored, completions, result in submitted:
@@ -188,6 +190,7 @@ def _pack(
         [group.group.is_trained for group in groups],
         config,
         step=step,
+        lengths=[group.lengths for group in groups],
     )
     names = _rule_names(config)
     completions, records = [], []

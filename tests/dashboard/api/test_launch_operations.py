@@ -56,6 +56,17 @@ def test_a_sweep_is_launched_whole(program, team, requested):
     assert listed == made.json()
 
 
+def test_whitening_is_swept_as_the_switch_that_it_was(program, requested):
+    row = {"setting": "advantage.whiten", "values": [True, False, "tokens"]}
+
+    made = program.post("/sweeps", requested | {"sweep": [row]})
+
+    assert made.status_code == 201, made.text
+    runs = Sweep.objects.get().runs.order_by("pk")
+    whitened = [run.config["advantage"]["whiten"] for run in runs]
+    assert whitened == ["completions", "no", "tokens"]
+
+
 def test_a_sweep_that_cannot_be_launches_nothing(program, requested):
     for sweep, field in [
         ([{"setting": "optim.speed", "values": [1, 2]}], "body.sweep.0.setting"),

@@ -23,7 +23,8 @@ from trainer.rewards.spec import Recipe
 
 DEFAULTS = write_texts({})
 REINFORCE = {"loss.surrogate": "reinforce"}
-WHITENED = {"advantage.whiten": "on"}
+WHITENED = {"advantage.whiten": "completions"}
+ANALYTIC = {"advantage.credit": "pass_at_k_analytic"}
 FROZEN = {"reference.kind": "frozen"}
 
 
@@ -41,6 +42,13 @@ IS_UNUSED: list[tuple[str, dict[str, str]]] = [
     ("advantage.eps", {"advantage.credit": "indicator"}),
     ("advantage.combine", {"advantage.credit": "indicator"}),
     ("advantage.combine", {"advantage.credit": "process"}),
+    ("advantage.ddof", {"advantage.scale": "none", "advantage.whiten": "tokens"}),
+    ("advantage.pass_k", {"advantage.credit": "outcome"}),
+    ("advantage.baseline", {"advantage.credit": "pass_at_k"}),
+    ("advantage.singleton", ANALYTIC),
+    ("advantage.scale", ANALYTIC),
+    ("advantage.eps", ANALYTIC),
+    ("advantage.indicator_threshold", {"advantage.credit": "pass_at_k"}),
     ("loss.dual_clip", REINFORCE | {"optim.minibatches": "4"}),
     ("loss.dual_clip", {"loss.surrogate": "cispo", "optim.minibatches": "4"}),
     ("loss.old_logprobs", REINFORCE),
@@ -71,6 +79,10 @@ IS_READ: list[tuple[str, dict[str, str]]] = [
     ("advantage.ddof", {"advantage.scale": "mean"} | WHITENED),
     ("advantage.eps", {"advantage.scale": "none"} | WHITENED),
     ("advantage.eps", {"advantage.credit": "indicator"} | WHITENED),
+    ("advantage.scale", {"advantage.credit": "pass_at_k"}),
+    ("advantage.pass_k", ANALYTIC),
+    ("advantage.indicator_threshold", ANALYTIC),
+    ("advantage.eps", ANALYTIC | WHITENED),
     ("loss.clip_high", {"optim.minibatches": "4"}),
     ("loss.clip_high", {"loss.old_logprobs": "sampling"}),
     ("model.lora_alpha", {"model.lora_rank": "16"}),
@@ -88,6 +100,13 @@ def test_unused_settings_are_found():
     unused = [one for one in IS_READ if one[0] in find_unused(DEFAULTS | one[1])]
 
     assert (read, unused) == ([], [])
+
+
+def test_a_switch_of_an_older_run_is_a_choice_of_the_form():
+    for older, now in ((True, "completions"), (False, "no")):
+        texts = write_texts({"advantage": {"whiten": older}})
+
+        assert texts["advantage.whiten"] == now
 
 
 def test_a_reference_moves_where_there_is_one():

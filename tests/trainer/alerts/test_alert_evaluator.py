@@ -113,11 +113,18 @@ def test_a_rule_that_says_nothing_of_a_phase_is_closed_in_it():
 
 
 @pytest.mark.parametrize(
-    ("credit", "codes"), [("outcome", []), ("ones", ["no_signal"])]
+    ("advantage", "codes"),
+    [
+        ({"credit": "outcome"}, []),
+        ({"credit": "pass_at_k"}, []),
+        ({"credit": "ones"}, ["no_signal"]),
+        ({"weight": 0}, ["no_signal"]),
+    ],
 )
-def test_equal_rewards_say_nothing_where_none_are_compared(credit, codes):
+def test_equal_rewards_say_nothing_where_none_are_compared(advantage, codes):
+    loss = {"kl_coef": 0.1}
     config = RunConfig.model_validate(
-        config_tree(Path("model"), Path("rows"), advantage={"credit": credit})
+        config_tree(Path("model"), Path("rows"), advantage=advantage, loss=loss)
     )
 
     assert sorted(meaningless_rules(config) - MISMATCH) == codes

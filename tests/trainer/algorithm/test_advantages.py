@@ -25,6 +25,10 @@ from trainer.config import AdvantageConfig, LossConfig
 NAN = math.nan
 
 
+def doubles(*rows: list[float]) -> Floats:
+    return np.array(rows, dtype=np.float64)
+
+
 def advantages(*groups: list[float], **options: Any) -> list[list[float]]:
     rewards = np.array(groups, dtype=np.float64)
     return group_advantages(rewards, AdvantageConfig(**options)).tolist()
@@ -289,6 +293,169 @@ def test_advantages_of_a_group_add_up_to_zero(group):
     assert sum(advantages(group)[0]) == pytest.approx(0.0, abs=1e-6)
 
 
+def by_length(
+    rewards: list[float], lengths: list[float], **options: Any
+) -> list[float]:
+    config = AdvantageConfig(baseline="length_weighted", scale="none", **options)
+    found: list[float] = group_advantages(
+        doubles(rewards), config, lengths=doubles(lengths)
+    ).tolist()[0]
+    return found
+
+
+def test_long_completions_weigh_more_in_the_baseline():
+    assert by_length([1, 0], [30, 10]) == [0.25, -0.75]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 40)), min_size=2, max_size=8)
+)
+def test_length_weighted_baseline_is_the_mean_reward_of_a_token(group):
+    tokens = [Fraction(reward) for reward, length in group for _ in range(length)]
+    baseline = sum(tokens) / len(tokens)
+
+    found = by_length([float(r) for r, _ in group], [float(n) for _, n in group])
+
+    expected = [float(reward - baseline) for reward, _ in group]
+    if len({reward for reward, _ in group}) == 1:
+        assert found == [0.0] * len(group)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_length_weighted_baseline_of_equal_lengths_is_the_mean():
+    rewards = [1.0, 0.25, NAN, 0.0]
+
+    (expected,) = advantages(rewards, scale="none")
+    assert by_length(rewards, [7, 7, 99, 7]) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("length", [0.0, 999.0, NAN])
+def test_length_of_an_unscored_completion_does_not_count(length):
+    assert by_length([1, NAN, 0], [30, length, 10]) == [0.25, 0.0, -0.75]
+
+
+def test_a_single_completion_has_length_weighted_baseline_0_with_raw():
+    assert by_length([0.5, NAN], [3, 3], singleton="raw") == [0.5, 0.0]
+    assert by_length([0.5, NAN], [3, 3]) == [0.0, 0.0]
+
+
+def test_length_weighted_baseline_without_lengths_is_refused():
+    with pytest.raises(ValueError, match="length_weighted"):
+        advantages([1, 0], baseline="length_weighted")
+
+
+def pass_at_k(*groups: list[float], **options: Any) -> list[list[float]]:
+    return advantages(*groups, **{"credit": "pass_at_k", "scale": "none"} | options)
+
+
+def analytic(*groups: list[float], **options: Any) -> list[list[float]]:
+    return advantages(*groups, credit="pass_at_k_analytic", **options)
+
+
+def test_right_completions_add_to_the_best_of_three():
+    assert pass_at_k([1, 0, 0, 1, 0], pass_k=3) == [[0.5, 0, 0, 0.5, 0]]
+
+
+rewards_with_ties = st.lists(
+    st.sampled_from([NAN, 0.0, 0.1, 0.5, 1.0, -2.0]), min_size=1, max_size=7
+)
+
+
+@given(st.lists(rewards_with_ties, min_size=1, max_size=3), st.integers(2, 7))
+def test_pass_at_k_equals_the_mean_over_all_subsets(groups, k):
+    found = pass_at_k(*padded(groups), pass_k=k)
+
+    for group, row in zip(groups, found, strict=True):
+        scored = [i for i, reward in enumerate(group) if not math.isnan(reward)]
+        expected = [0.0] * len(row)
+        for i in scored if len(scored) >= k else ():
+            others = [group[j] for j in scored if j != i]
+            expected[i] = statistics.fmean(
+                max(group[i], *subset) - max(subset)
+                for subset in itertools.combinations(others, k - 1)
+            )
+        assert row == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=8))
+def test_pass_at_the_whole_group_is_the_lead_of_the_best(group):
+    (found,) = pass_at_k(group, pass_k=len(group))
+
+    second, best = sorted(group)[-2:]
+    if best == second:
+        assert found == [0.0] * len(group)
+    lead = [best - second if reward == best else 0.0 for reward in group]
+    assert found == pytest.approx(lead, abs=1e-12)
+
+
+def test_reinforce_with_pass_at_k_has_the_gradient_of_the_best_of_k():
+    """Over all samples of a policy of three answers: Σ A·∇log π / n is ∇E[max] / k."""
+    rewards, n, k = [0.0, 0.3, 1.0], 4, 2
+    logits = torch.tensor([0.2, -0.4, 0.1], dtype=torch.float64, requires_grad=True)
+    logprobs = logits.log_softmax(dim=0)
+    best = sum(
+        logprobs[list(answers)].sum().exp() * max(rewards[i] for i in answers)
+        for answers in itertools.product(range(3), repeat=k)
+    )
+    assert isinstance(best, torch.Tensor)
+    (expected,) = torch.autograd.grad(best / k, logits, retain_graph=True)
+
+    found = torch.zeros(3, dtype=torch.float64)
+    for answers in itertools.product(range(3), repeat=n):
+        (weights,) = pass_at_k([rewards[i] for i in answers], pass_k=k)
+        surrogate = (torch.tensor(weights) * logprobs[list(answers)]).mean()
+        (gradient,) = torch.autograd.grad(surrogate, logits, retain_graph=True)
+        found += logprobs[list(answers)].sum().exp().detach() * gradient
+
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+def test_pass_at_k_is_divided_by_the_groups_deviation():
+    (found,) = pass_at_k([1, 0, 0, 1], pass_k=2, scale="group_std", ddof=0, eps=0.0)
+
+    assert found == pytest.approx([2 / 3 / 0.5, 0, 0, 2 / 3 / 0.5])
+
+
+def test_pass_at_k_of_a_large_group_is_finite():
+    group = [float(index) for index in range(1024)]
+
+    (found,), (of_indicators,) = (
+        pass_at_k(group, pass_k=512),
+        analytic(group, pass_k=512, indicator_threshold=1023.0),
+    )
+
+    assert all(map(math.isfinite, found))
+    assert found[-1] == pytest.approx(2.0, rel=1e-9)  # 1023 - (511·1024/512 - 1)
+    assert of_indicators[-1] == pytest.approx(1.0)
+
+
+def test_one_right_of_four_in_pass_at_2_training():
+    assert analytic([0, 1, 0, 0], pass_k=2)[0] == pytest.approx(
+        [-1 / 3, 1, -1 / 3, -1 / 3], abs=1e-12
+    )
+
+
+@given(st.lists(rewards_with_ties, min_size=1, max_size=3), st.integers(2, 5))
+def test_pass_at_k_training_equals_the_mean_over_all_subsets(groups, k):
+    found = analytic(*padded(groups), pass_k=k, indicator_threshold=0.5)
+
+    for group, row in zip(groups, found, strict=True):
+        scored = [i for i, reward in enumerate(group) if not math.isnan(reward)]
+        subsets = {
+            subset: float(any(group[i] >= 0.5 for i in subset))
+            for subset in itertools.combinations(scored, k)
+        }
+        expected = [0.0] * len(row)
+        if len(set(subsets.values())) > 1:
+            mean = statistics.fmean(subsets.values())
+            spread = statistics.pstdev(subsets.values())
+            for i in scored:
+                own = [value for subset, value in subsets.items() if i in subset]
+                expected[i] = (statistics.fmean(own) - mean) / spread
+        assert row == pytest.approx(expected, abs=1e-12)
+        assert sum(row) == pytest.approx(0, abs=1e-12)
+
+
 def test_rules_normalised_first_keep_the_voice_of_a_small_spread():
     rules = np.array([[[100.0, 0.0], [0.0, 1.0]]])
     config = AdvantageConfig(combine="normalize_then_sum", ddof=0, eps=0.0)
@@ -345,10 +512,6 @@ def test_credit_that_needs_more_than_rewards_is_refused():
         advantages([1, 0], credit="preference")
     with pytest.raises(ValueError, match="process_advantages"):
         advantages([1, 0], credit="process")
-
-
-def doubles(*rows: list[float]) -> Floats:
-    return np.array(rows, dtype=np.float64)
 
 
 def test_a_pairs_pull_is_dpos_coefficient():

@@ -156,6 +156,99 @@ def test_whitening_equals_a_slow_version(rewards):
     assert flat == pytest.approx([(a - mean) / spread for a in centred], abs=1e-9)
 
 
+def test_whitening_by_tokens_counts_an_advantage_once_a_token():
+    groups = [
+        make_group(1.0, 0.0, None, lengths=(1, 3, 9)),
+        make_group(4.0, 0.0, 2.0, lengths=(2, 1, 1)),
+    ]
+
+    found = credited(*groups, **PLAIN, whiten="tokens", ddof=0, eps=1.0)
+
+    centred = [(0.5, 1), (-0.5, 3), (2.0, 2), (-2.0, 1), (0.0, 1)]
+    tokens = [value for value, length in centred for _ in range(length)]
+    spread = math.sqrt(statistics.variance(tokens) + 1e-8)
+    mean = statistics.fmean(tokens)
+    expected = [(value - mean) / spread for value, _ in centred]
+    assert found[0] == pytest.approx([*expected[:2], 0.0])
+    assert found[1] == pytest.approx(expected[2:])
+
+
+def test_whitening_by_tokens_of_equal_lengths_is_that_of_completions():
+    groups = [make_group(1.0, 0.0, 0.2), make_group(3.0, 1.0, 2.5)]
+
+    by_tokens = credited(*groups, whiten="tokens")
+
+    by_completions = credited(*groups, whiten="completions", ddof=0, eps=0.0)
+    # of 12 tokens, not of 6 completions
+    for row, other in zip(by_tokens, by_completions, strict=True):
+        expected = [value * math.sqrt(11 / 12) for value in other]
+        assert row == pytest.approx(expected, rel=1e-3)
+
+
+def test_whitening_equal_advantages_by_tokens_gives_zeros():
+    assert credited(make_group(1.0, 1.0), whiten="tokens") == [[0.0, 0.0]]
+
+
+def test_baseline_weighs_the_policys_tokens():
+    group = make_group(1.0, 0.0, lengths=(3, 1))
+
+    assert credited(group, **PLAIN, baseline="length_weighted") == [[0.25, -0.75]]
+
+
+def test_rules_normalised_one_by_one_have_a_length_weighted_baseline():
+    rules: list[dict[str, float | None]] = [{"a": 1.0, "b": 0.0}, {"a": 0.0, "b": 4.0}]
+    group = make_group(1.0, 4.0, lengths=(3, 1), rules=rules)
+    advantage = {"combine": "normalize_then_sum", "baseline": "length_weighted"}
+    config = run_config("a", "b", advantage=PLAIN | advantage)
+
+    found = credit_groups([group], config).advantages.tolist()
+
+    assert found == [[0.25 - 1.0, -0.75 + 3.0]]
+
+
+@pytest.mark.parametrize(
+    "advantage",
+    [
+        PLAIN | {"baseline": "length_weighted"},
+        PLAIN | {"credit": "pass_at_k", "pass_k": 2},
+        {"credit": "pass_at_k_analytic", "pass_k": 2},
+    ],
+    ids=["opo", "pass_at_k", "pass_at_k_analytic"],
+)
+def test_groups_are_credited_each_on_its_own(advantage):
+    groups = [
+        make_group(1.0, 0.0, None, 0.0, lengths=(3, 1, 2, 4)),
+        make_group(0.0, 3.0, 0.5, 1.0, lengths=(2, 2, 1, 4)),
+    ]
+
+    together = credited(*groups, **advantage)
+
+    assert together == [credited(group, **advantage)[0] for group in groups]
+    assert any(together[0])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_the_weight_multiplies_advantages_of_completions_and_tokens(weight):
+    group = make_group(
+        1.0, 0.0, lengths=(2, 3), steps=[[(1, 0.0), (2, 1.0)], [(3, 1.0)]]
+    )
+    loss = {"kl_coef": 0.1}
+    for advantage in ({}, {"credit": "process"}, {"whiten": "tokens"}):
+        plain, weighed = (
+            credit_groups(
+                [group], run_config(advantage=advantage | w, loss=loss, reward=STEPS)
+            )
+            for w in ({}, {"weight": weight})
+        )
+
+        assert weighed.advantages.tolist() == (weight * plain.advantages).tolist()
+        assert (weighed.tokens is None) == (plain.tokens is None)
+        for tokens, others in zip(
+            weighed.tokens or (), plain.tokens or (), strict=True
+        ):
+            assert tokens.tolist() == (weight * others).tolist()
+
+
 # --- process supervision
 
 

@@ -135,6 +135,38 @@ STEPS = OVERLONG | {
         ),
         ({"advantage": {"credit": "ones", "whiten": True}}, "advantage.whiten"),
         (
+            {"advantage": {"credit": "process", "baseline": "length_weighted"}}
+            | {"reward": STEPS},
+            "length_weighted",
+        ),
+        (
+            {"advantage": {"credit": "pass_at_k", "pass_k": 9}},
+            "pass_k is 9, but a group has 8",
+        ),
+        (
+            {"advantage": {"credit": "pass_at_k_analytic", "pass_k": 8}},
+            "one of 8 is the whole group",
+        ),
+        (
+            {"advantage": {"credit": "pass_at_k", "combine": "normalize_then_sum"}},
+            "compares subsets",
+        ),
+        ({"advantage": {"weight": 0}}, "weight = 0"),
+        (
+            {
+                "advantage": {"weight": 0},
+                "loss": {"kl_in": "reward", "kl_coef": 0.1},
+            },
+            "weight = 0",
+        ),
+        (
+            {
+                "advantage": {"weight": 0.5, "credit": "preference"},
+                "loss": {"surrogate": "reinforce"},
+            },
+            "weight = 0.5",
+        ),
+        (
             {"reward": OVERLONG | {"overlong_buffer_tokens": 9}},
             "Rename the rule",
         ),
@@ -231,6 +263,31 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path, name, text, complaint)
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"run\.toml"):
         read_config(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize(
+    ("older", "now"),
+    [(True, "completions"), (False, "no"), ("on", "completions"), ("off", "no")],
+)
+def test_whitening_of_older_versions_is_read(older, now):
+    phases = [
+        {"name": "a", "num_steps": 2, "changes": {"advantage": {"whiten": older}}},
+        {"name": "b", "num_steps": 3},
+    ]
+    config = RunConfig.model_validate(tree(advantage={"whiten": older}))
+    phased = RunConfig.model_validate(tree(optim={"num_steps": 5}, phases=phases))
+
+    assert config.advantage.whiten == now
+    assert phased.phases[0].changes == {"advantage": {"whiten": now}}
+    assert [p.config.advantage.whiten for p in phased.phase_configs] == [now, "no"]
+
+
+def test_a_weight_of_0_leaves_the_kl():
+    config = RunConfig.model_validate(
+        tree(advantage={"weight": 0}, loss={"kl_coef": 0.1})
+    )
+
+    assert config.advantage.weight == 0
 
 
 SFT = {

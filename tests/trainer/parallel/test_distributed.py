@@ -52,6 +52,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "adaptive-kl": {"loss": {"kl_coef": 0.05, "kl_target": 0.5, "kl_horizon": 200}},
     "reset-reference": KL | {"reference": {"reset_every_steps": 2}},
     "process-credit": {"advantage": {"credit": "process"}, "reward": STEPS},
+    "by-length": OFTEN
+    | {
+        "advantage": {
+            "baseline": "length_weighted",
+            "whiten": "tokens",
+            "weight": 0.5,
+        },
+    },
+    "pass-at-k": OFTEN
+    | {
+        "reward": {"recipe": STEPS["recipe"]},
+        "rollout": {"dynamic_sampling": "drop"},
+        "advantage": {"credit": "pass_at_k_analytic", "pass_k": 2},
+    },
     "preferences": {
         "advantage": {"credit": "preference"},
         "loss": {"surrogate": "reinforce"},
