@@ -12,7 +12,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticUndefined
@@ -43,6 +43,7 @@ class Preset(BaseModel):
 
     name: str
     title: str
+    kind: Literal["method", "system"] = "system"  # an algorithm, or a project's whole
     summary: str
     source: str
     notes: tuple[str, ...] = ()

@@ -116,11 +116,13 @@ class Offered:
 
     key: str
     title: str
+    kind: str = ""  # of a published preset
 
 
 @cache
 def offer_presets() -> tuple[Offered, ...]:
-    return tuple(Offered(name, load_preset(name).title) for name in preset_names())
+    presets = map(load_preset, preset_names())
+    return tuple(Offered(each.name, each.title, each.kind) for each in presets)
 
 
 def offer_team_presets(team: Team) -> list[Offered]:

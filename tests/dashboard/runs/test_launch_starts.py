@@ -54,6 +54,16 @@ def test_a_preset_fills_the_form(alice_client, team):
         assert _fields(page)["rollout.max_new_tokens"] == str(length), name
 
 
+def test_methods_are_listed_before_systems(alice_client, team):
+    page = _get(alice_client, team, "")
+
+    _, methods, systems = re.split('<optgroup label="Published ', page)
+    systems = systems.partition("</optgroup>")[0]
+    for name in preset_names():
+        kind = methods if load_preset(name).kind == "method" else systems
+        assert f'<option value="{name}"' in kind, name
+
+
 def test_a_presets_value_is_shown_beside_the_setting(alice_client, team):
     page = _get(alice_client, team, "preset=trl")
 

@@ -167,6 +167,42 @@ def online_rft(n: Numbers) -> tuple[Array, float]:
     return a, -mean_of_completion_means(n, n.logp * a.reshape(-1, 1))
 
 
+def sequence_ratio(n: Numbers) -> Array:
+    """The geometric mean of a completion's ratios, [P·G]."""
+    return np.exp(((n.logp - n.old) * n.mask).sum(axis=1) / n.lengths)
+
+
+def of_sequences(n: Numbers, a: Array, low: float, high: float) -> Array:
+    ratio, weight = sequence_ratio(n), a.ravel()
+    return np.maximum(-weight * ratio, -weight * np.clip(ratio, 1 - low, 1 + high))
+
+
+def gspo(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-6)
+    return a, float(of_sequences(n, a, 3e-4, 4e-4).mean())
+
+
+def luspo(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-4)
+    return a, float((of_sequences(n, a, 2e-3, 2.5e-3) * n.lengths).mean())
+
+
+def cispo(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-6)
+    weight = np.clip(np.exp(n.logp - n.old), 1 - 10, 1 + 0.2)
+    losses = -weight * a.reshape(-1, 1) * n.logp
+    kl = np.clip(k3(n), -10, 10)
+    return a, mean_of_tokens(n, losses) + 0.001 * mean_of_tokens(n, kl)
+
+
+def opo(n: Numbers) -> tuple[Array, float]:
+    lengths = n.lengths.reshape(P, G)
+    baseline = (lengths * n.rewards).sum(axis=1) / lengths.sum(axis=1)
+    a = n.rewards - baseline[:, None]
+    a[np.ptp(n.rewards, axis=1) == 0] = 0.0  # which a rounded baseline is not
+    return a, -mean_of_tokens(n, clipped(n, a.reshape(-1, 1), 0.2, 0.2))
+
+
 PUBLISHED: dict[str, Callable[[Numbers], tuple[Array, float]]] = {
     "rlox": rlox,
     "nano-aha-moment": nano_aha_moment,
@@ -180,6 +216,10 @@ PUBLISHED: dict[str, Callable[[Numbers], tuple[Array, float]]] = {
     "dapo": dapo,
     "dr-grpo": dr_grpo,
     "online-rft": online_rft,
+    "gspo": gspo,
+    "luspo": luspo,
+    "cispo": cispo,
+    "opo": opo,
 }
 
 
@@ -200,7 +240,8 @@ def engine_loss(config: RunConfig, n: Numbers, advantages: Array) -> float:
 
 
 def check(config: RunConfig, n: Numbers, published: tuple[Array, float]) -> None:
-    advantages = group_advantages(n.rewards, config.advantage)
+    lengths = n.lengths.reshape(P, G)
+    advantages = group_advantages(n.rewards, config.advantage, lengths=lengths)
 
     np.testing.assert_allclose(advantages, published[0], rtol=0, atol=1e-9)
     loss = engine_loss(config, n, advantages.flatten())
@@ -209,7 +250,25 @@ def check(config: RunConfig, n: Numbers, published: tuple[Array, float]) -> None
 
 
 def test_every_preset_is_checked():
-    assert {*PUBLISHED, "deepseekmath-process"} >= set(preset_names())
+    elsewhere = {"deepseekmath-process", "lora-without-regret"}
+    assert {*PUBLISHED, *elsewhere} >= set(preset_names())
+
+
+def test_lora_without_regret_is_trls_algorithm():
+    ours, trls = config_of("lora-without-regret"), config_of("trl")
+
+    assert ours.advantage == trls.advantage
+    assert ours.loss == trls.loss
+    assert ours.model.lora_rank == 1
+    assert ours.optim.learning_rate == pytest.approx(10 * trls.optim.learning_rate)
+
+
+def test_a_single_completion_of_opo_has_its_reward():
+    config = config_of("opo").advantage
+
+    found = group_advantages(np.array([[0.7]]), config, lengths=np.array([[9.0]]))
+
+    assert found.item() == 0.7
 
 
 @pytest.mark.parametrize("rewards", [SPREAD, WITH_A_DEAD_GROUP], ids=["all", "dead"])

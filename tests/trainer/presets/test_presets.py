@@ -11,15 +11,20 @@ from trainer.presets.listing import comparison_table, describe
 from trainer.presets.preset import PARTS, load_preset, preset_names, write_preset
 
 SYSTEMS = [
+    "cispo",
     "dapo",
     "deepseekmath-outcome",
     "deepseekmath-process",
     "dr-grpo",
     "grpo-zero",
+    "gspo",
     "lm-book",
+    "lora-without-regret",
+    "luspo",
     "nano-aha-moment",
     "online-rft",
     "open-r1",
+    "opo",
     "rlox",
     "simple-grpo",
     "trl",
