@@ -19,8 +19,8 @@ FAULTS = [
     Fault(
         "A1",
         "trainer/algorithm/advantages.py",
-        "= (values - mean) * count / (count - 1).clip(min=1)",
-        "= (values - mean) * (count - 1).clip(min=1) / count",
+        "= minus_mean * count / (count - 1).clip(min=1)",
+        "= minus_mean * (count - 1).clip(min=1) / count",
         "tests/trainer/algorithm/test_advantages.py",
     ),
     Fault(
@@ -36,6 +36,20 @@ FAULTS = [
         "    scored = ~np.isnan(rewards)\n    values = np.where(scored, rewards, 0.0)\n\n    match config.credit",
         "    scored = ~np.isnan(rewards)\n    values = np.where(scored, rewards, 0.0)\n    scored |= True\n\n    match config.credit",
         "tests/trainer/algorithm/test_advantages.py",
+    ),
+    Fault(
+        "A4",
+        "trainer/algorithm/advantages.py",
+        "math.comb(m, k - 1) / subsets",
+        "math.comb(m - 1, k - 1) / subsets",
+        "tests/trainer/algorithm/test_advantages.py",
+    ),
+    Fault(
+        "A5",
+        "trainer/algorithm/advantages.py",
+        "weights = np.where(mask, lengths.reshape(1, -1), 0.0)",
+        "weights = np.where(mask, 1.0, 0.0)",
+        "tests/trainer/algorithm/test_credit.py",
     ),
     Fault(
         "L1",
