@@ -63,11 +63,11 @@ def surrogate_losses(
     - vespo: -stop_gradient(φ)·A·log π, φ = exp(λ + k·ln W - λ·W), with W the product of
       a sequence's ratios, k and λ by the sign of A (arXiv:2602.10693).
     """
+    bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     match config.surrogate:
         case "reinforce":
             return -advantages * logprobs
         case "cispo":
-            bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
             return -bounded.detach() * advantages * logprobs
         case "dppo_tv" | "dppo_kl":
             low, high = leaves_region(logprobs, old_logprobs, advantages, config)
@@ -78,18 +78,17 @@ def surrogate_losses(
             return -advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
         case "gmpo":
             log_ratio = ratio.log()
-            bounded = log_ratio.clamp(-config.clip_low, config.clip_high)
+            inside = log_ratio.clamp(-config.clip_low, config.clip_high)
             log_ratio = torch.where(
                 advantages > 0,
-                torch.minimum(log_ratio, bounded),
-                torch.maximum(log_ratio, bounded),
+                torch.minimum(log_ratio, inside),
+                torch.maximum(log_ratio, inside),
             )
             return -advantages * _sequence_mean(log_ratio, mask).exp()
         case "vespo":
             return -_vespo_weight(ratio, advantages, mask, config) * (
                 advantages * logprobs
             )
-    bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     losses = -torch.minimum(ratio * advantages, bounded * advantages)
     if config.dual_clip is None:
         return losses
