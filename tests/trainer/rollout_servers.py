@@ -13,7 +13,7 @@ from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, Sampled, SamplingParams, SeededPrompt
 from trainer.rollout.server import RolloutServer
-from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.server_engine import RolloutClient, VllmServerEngine
 from trainer.rollout.wire import HOLD_HEADER
 
 TOKEN = "0123456789abcdef"
@@ -141,9 +141,22 @@ class Served:
             connection.close()
 
 
-def engine_of(policy: Policy, *urls: str, **options: Any) -> VllmServerEngine:
-    settings = {"token": TOKEN, "fingerprint": "print", "patience_seconds": 5.0}
-    return VllmServerEngine(policy, urls, **(settings | options))
+def engine_of(
+    policy: Policy,
+    *urls: str,
+    token: str = TOKEN,
+    fingerprint: str = "print",
+    patience_seconds: float = 5.0,
+    **options: Any,
+) -> VllmServerEngine:
+    of_client: Any = {
+        "token": token,
+        "fingerprint": fingerprint,
+        "patience_seconds": patience_seconds,
+    }
+    return VllmServerEngine(
+        policy, [RolloutClient(url, **of_client) for url in urls], **options
+    )
 
 
 def total_of(policy: Policy) -> float:

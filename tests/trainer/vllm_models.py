@@ -12,7 +12,8 @@ from trainer.data import PromptRenderer, Row
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout.engine import Request
-from trainer.rollout.vllm import SamplerSettings, VllmSampler
+from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.vllm import SamplerSettings, VllmProcess
 from trainer.types import Rollout
 
 # vLLM's attention on a CPU has heads of 32 numbers at least.
@@ -31,12 +32,22 @@ def cpu_policy(folder: Path, **settings: Any) -> Policy:
     )
 
 
-def make_sampler(folder: Path, **settings: Any) -> VllmSampler:
-    return VllmSampler(
-        SamplerSettings(
-            model=str(folder), max_length=256, max_rows=64, cache_gib=0.125, **settings
-        )
+def start_process(
+    folder: Path, *, restarts: bool = True, **settings: Any
+) -> VllmProcess:
+    settings = {"max_length": 256, "max_rows": 64, "cache_gib": 0.125} | settings
+    process = VllmProcess(
+        SamplerSettings(model=str(folder), **settings),
+        torch.device("cpu"),
+        restarts=restarts,
     )
+    process.hold()
+    return process
+
+
+def engine_of(policy: Policy, process: VllmProcess) -> VllmServerEngine:
+    process.swaps = False  # as of another policy
+    return VllmServerEngine(policy, [process])
 
 
 def requests_of(

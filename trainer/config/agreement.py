@@ -77,11 +77,11 @@ def complaints_of_many(config: Settings, *, num_processes: int) -> Iterator[str]
             f'optim.optimizer = "{config.optim.optimizer}" cannot be sharded over '
             f'{num_processes} processes. Use one process, or "adamw".'
         )
-    if config.rollout.engine == "vllm":
+    if config.rollout.engine == "vllm" and config.rollout.tensor_parallel_size > 1:
         yield (
-            'rollout.engine = "vllm" supports one training process; got '
-            f'{num_processes}. Use one process, "vllm_server" on other GPUs, or '
-            '"transformers".'
+            "rollout.tensor_parallel_size splits vLLM over GPUs that belong to other "
+            f"processes; got {config.rollout.tensor_parallel_size} with "
+            f"{num_processes} processes. Set it to 1, or use one process."
         )
     if config.environment.kind == "verifiers":
         yield (

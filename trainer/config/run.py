@@ -178,15 +178,20 @@ class RunConfig(Settings):
         )
 
     @property
-    def has_snapshot(self) -> bool:
-        """True if what samples has weights of its own, for they may be read while the
-        policy's move. vLLM in this process has been handed them.
-        """
-        return self.rollout.engine != "vllm" and any(
+    def samples_ahead(self) -> bool:
+        """True if the policy is sampled while it is trained, in any phase."""
+        return any(
             phase.config.rollout.one_step_off
             and phase.config.rollout.source == "policy"
             for phase in self.phase_configs
         )
+
+    @property
+    def has_snapshot(self) -> bool:
+        """True if what samples has weights of its own, for they may be read while the
+        policy's move. vLLM in a child of the trainer has been handed them.
+        """
+        return self.rollout.engine != "vllm" and self.samples_ahead
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from trainer.rewards.spec import Recipe
 NO_ADAPTERS: NoEffect = {"the LoRA rank is 0": {"model.lora_rank": [0]}}
 NOT_SAMPLED: NoEffect = {"no completions are sampled": {"rollout.source": ["dataset"]}}
 NOT_IN_PROCESS: NoEffect = {
-    "vLLM does not run in the trainer process": {
+    "vLLM is not started by the trainer": {
         "rollout.engine": ["transformers", "vllm_server"]
     }
 }
@@ -364,16 +364,16 @@ class RolloutConfig(Part):
     engine: Literal["auto", "transformers", "vllm", "vllm_server"] = Field(
         "auto",
         description="Engine that samples the completions. transformers: the policy "
-        "itself. vllm: a copy of it in vLLM, in the trainer process. vllm_server: vLLM "
-        "in another process. auto: vllm on a GPU if it is installed and supports the "
-        "run, else transformers.",
+        "itself. vllm: a copy of it in vLLM, beside the trainer. vllm_server: vLLM on "
+        "rollout servers. auto: vllm on a GPU if it is installed and supports the run, "
+        "else transformers.",
         json_schema_extra=about(
             section="Engine",
             choices={
                 "auto": "vLLM on a GPU, if it supports the run",
                 "transformers": "the policy itself",
-                "vllm": "a copy in the trainer process",
-                "vllm_server": "a copy in another process",
+                "vllm": "a copy beside the trainer",
+                "vllm_server": "a copy on rollout servers",
             },
             of_run=True,
         ),

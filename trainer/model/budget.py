@@ -60,11 +60,8 @@ class GpuMemory:
         return free if free >= enough else free + self._unused_bytes()
 
     def _unused_bytes(self) -> int:
-        """Count the unused bytes of torch's blocks, without those that only graphs or
-        vLLM may use.
-
-        What a sleeping vLLM gave back is no part of them: the driver tells it as free,
-        while torch still counts it as vLLM's.
+        """Count the unused bytes of torch's blocks, without those that only graphs may
+        use.
         """
         index: Any = self._device.index  # None, which torch's types leave out
         index = torch.cuda.current_device() if index is None else index

@@ -178,14 +178,14 @@ def send(replies: int, reply: dict[str, Any]) -> None:
 
 def questions() -> Iterator[dict[str, Any]]:
     """Yield what is asked until no one is left to ask, also within an answer."""
-    threading.Thread(target=_end_with_parent, daemon=True, name="asker").start()
+    threading.Thread(target=end_with_parent, daemon=True, name="asker").start()
     for line in sys.stdin.buffer:
         yield json.loads(line)
 
 
-def _end_with_parent() -> None:
+def end_with_parent(pipe: int = 0) -> None:
     """Have the kernel hang up the pipe, however the parent ends."""
     poll = select.poll()
-    poll.register(0, 0)  # hang-ups are always reported
+    poll.register(pipe, 0)  # hang-ups are always reported
     poll.poll()
     os._exit(0)

@@ -138,7 +138,7 @@ def _stateful(kind: str) -> ValueError:
     return ValueError(
         f"Cohort's decoder cannot sample from this model: it does not support a {kind} "
         "layer's state. Choose another model or, if vLLM supports this one, set "
-        'rollout.engine to "vllm_server".'
+        'rollout.engine to "vllm" or "vllm_server".'
     )
 
 

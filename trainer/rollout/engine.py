@@ -297,25 +297,6 @@ def longest_of(
     return max(pairs, key=sum)
 
 
-def as_groups(
-    requests: Sequence[Request],
-    sampled: Sequence[Sampled],
-    *,
-    tokenizer: PreTrainedTokenizerBase,
-    eos_ids: Sequence[int],
-    stop: Sequence[str] = (),
-) -> list[tuple[Rollout, ...]]:
-    """Return the completions of each request, of what `seeded_prompts` asked for."""
-    samples = iter(sampled)
-    return [
-        tuple(
-            as_completion(next(samples), tokenizer, eos_ids, stop)
-            for _ in request.seeds
-        )
-        for request in requests
-    ]
-
-
 def as_completion(
     sampled: Sampled,
     tokenizer: PreTrainedTokenizerBase,

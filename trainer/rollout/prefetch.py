@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
 
 import torch
 
@@ -15,7 +14,6 @@ from trainer.model.policy import Policy
 from trainer.output.metrics import Stopwatch
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoding
-from trainer.rollout.server_engine import VllmServerEngine
 from trainer.stopping import SAMPLING_THREAD
 
 
@@ -54,22 +52,6 @@ class SnapshotEngine(TransformersEngine):
     def sync_weights(self) -> None:
         super().sync_weights()
         self._snapshot.take()
-
-
-class SnapshotServerEngine(VllmServerEngine):
-    """Sends its servers a snapshot.
-
-    A server that was started again in the middle of sampling is sent the weights that
-    it sampled with, not those that are being trained by then.
-    """
-
-    def __init__(self, policy: Policy, urls: Sequence[str], **options: Any) -> None:
-        self._snapshot = Snapshot(policy)
-        super().__init__(self._snapshot.policy, urls, **options)
-
-    def sync_weights(self) -> None:
-        self._snapshot.take()
-        super().sync_weights()
 
 
 Sample = Callable[[Stopwatch], SampledBatch]

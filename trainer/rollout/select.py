@@ -18,10 +18,12 @@ from trainer.console import print_line, print_traceback
 from trainer.model.budget import memory_of
 from trainer.model.loading import pick_device, read_settings
 from trainer.model.policy import Policy
-from trainer.rollout.builtin import TransformersEngine
+from trainer.parallel.fsdp import ShardedPolicy
+from trainer.rollout.builtin import ShardedPolicyEngine, TransformersEngine
 from trainer.rollout.cache import bytes_per_token, make_cache
 from trainer.rollout.engine import (
     FURTHER_OFF,
+    CheckSchedule,
     Collected,
     OnGroup,
     OnSlowed,
@@ -36,21 +38,14 @@ from trainer.rollout.engine import (
     max_logprob_gap,
     refuse_gap,
 )
-from trainer.rollout.prefetch import SnapshotEngine, SnapshotServerEngine
+from trainer.rollout.prefetch import Snapshot, SnapshotEngine
 from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.server_engine import (
     SharedEngine,
     VllmServerEngine,
     rollout_servers,
 )
-from trainer.rollout.vllm import (
-    SamplerSettings,
-    VllmEngine,
-    VllmSampler,
-    borrowed_class,
-    free_vllm,
-    why_not_rotated,
-)
+from trainer.rollout.vllm import SamplerSettings, VllmProcess, why_not_rotated
 from trainer.sizes.footprint import most_completions
 from trainer.sizes.memory import EngineSizes, engine_sizes
 from trainer.tokenizers import first_line
@@ -61,7 +56,10 @@ OWN_DECODER = "Cohort's decoder"
 # decoder samples several steps of a smaller model meanwhile.
 _LEAST_PARAMETERS = 100_000_000
 _LEAST_HEAD_SIZE = 32  # of vLLM's attention kernels
-_REMEDY = 'Set rollout.engine to "transformers", or choose another model.'
+_REMEDY = (
+    'Set rollout.engine to "transformers", choose another model, or start servers with '
+    "the run's model and dtype."
+)
 _SFT = ("dataset", 0)  # a phase's source and evaluation, where none are sampled
 _CACHE_BLOCK = 16  # tokens that vLLM's cache grows by
 
@@ -77,7 +75,8 @@ def make_engine(
 
     Args:
         config: of the run.
-        policy: of a run of one process.
+        policy: of a run of one process, or sharded over several, of which each has
+            an engine of its own.
         on_slowed: told when the engine goes on in a slower way.
         at_rest: set while the policy is not trained in another thread; None: always.
 
@@ -85,22 +84,30 @@ def make_engine(
         ValueError: vLLM was asked for, and is not there or cannot run the model; no
             such server.
     """
-    if at_rest is None:
-        at_rest = threading.Event()
-        at_rest.set()
     kind = SnapshotEngine if config.has_snapshot else TransformersEngine
-    own = partial(own_decoder, partial(kind, policy), config, on_slowed=on_slowed)
+    make: Callable[..., TransformersEngine] = partial(kind, policy)
+    if isinstance(policy, ShardedPolicy):
+        make = partial(ShardedPolicyEngine, policy)
+    own = partial(own_decoder, make, config, on_slowed=on_slowed)
     match config.rollout.engine:
         case "transformers":
             return own()
+        case "vllm_server" if config.has_snapshot:
+            snapshot = Snapshot(policy)
+            return ask_servers(
+                config, snapshot.policy, before_sync=snapshot.take, on_slowed=on_slowed
+            )
         case "vllm_server":
-            sent = SnapshotServerEngine if config.has_snapshot else VllmServerEngine
-            return rollout_servers(config, policy, sent, on_slowed=on_slowed)
+            return ask_servers(config, policy, on_slowed=on_slowed)
         case "vllm":
             vllm = start_vllm(config, policy)
-            return FallbackEngine(policy, vllm, at_rest=at_rest, on_slowed=on_slowed)
+            return FallbackEngine(
+                policy.whole, vllm, at_rest=at_rest, on_slowed=on_slowed
+            )
         case "auto":
-            if say_why_not_vllm(config, policy):
+            if reason := why_not_vllm(config, policy.whole):
+                if policy.device.type == "cuda":
+                    print_line(f"sampling with {OWN_DECODER}: {reason}")
                 return own()
             try:
                 vllm = start_vllm(config, policy)
@@ -112,14 +119,27 @@ def make_engine(
                     make_cache(policy.model.config)
                     able = own
                 return FallbackEngine(
-                    policy, vllm, own=able, at_rest=at_rest, on_slowed=on_slowed
+                    policy.whole, vllm, own=able, at_rest=at_rest, on_slowed=on_slowed
                 )
-            free_vllm()  # now that the error holds it no more
             on_slowed(_left(reason))
             return own()
 
 
-def check_decoder(config: RunConfig, *, num_processes: int) -> None:
+def ask_servers(
+    config: RunConfig,
+    policy: Policy,
+    *,
+    before_sync: Callable[[], None] = lambda: None,
+    on_slowed: OnSlowed,
+) -> FallbackEngine:
+    """Return `rollout_servers`, whose log-probs are compared with those of a policy
+    that stands still.
+    """
+    servers = rollout_servers(config, policy, before_sync=before_sync)
+    return FallbackEngine(policy, servers, on_slowed=on_slowed)
+
+
+def check_decoder(config: RunConfig) -> None:
     """Refuse a model that has to be sampled by the own decoder and cannot be.
 
     The model's settings tell it, before any weight is loaded.
@@ -128,11 +148,8 @@ def check_decoder(config: RunConfig, *, num_processes: int) -> None:
         ValueError: the decoder does not support a state that its layers keep.
     """
     phases = [phase.config for phase in config.phase_configs]
-    may_be_vllm = (
-        num_processes == 1
-        and pick_device(config.model).type == "cuda"
-        and find_spec("vllm") is not None
-    )
+    on_gpu = pick_device(config.model).type == "cuda"
+    may_be_vllm = on_gpu and find_spec("vllm") is not None
     is_own = config.rollout.engine == "transformers" or (
         config.rollout.engine == "auto" and not may_be_vllm
     )
@@ -144,23 +161,11 @@ def check_decoder(config: RunConfig, *, num_processes: int) -> None:
         make_cache(read_settings(config.model.path, revision=config.model.revision))
 
 
-def say_why_not_vllm(
-    config: RunConfig, policy: Policy, *, num_processes: int = 1
-) -> str:
-    """Return `why_not_vllm`, and print it where there is a GPU to use."""
-    reason = why_not_vllm(config, policy, num_processes=num_processes)
-    if reason and policy.device.type == "cuda":
-        print_line(f"sampling with {OWN_DECODER}: {reason}")
-    return reason
-
-
-def why_not_vllm(config: RunConfig, policy: Policy, *, num_processes: int = 1) -> str:
+def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     """Return why "auto" takes the own decoder at once; empty: it tries vLLM."""
     model, phases = policy.model, config.phase_configs
     if policy.device.type != "cuda":
         return "there is no GPU"
-    if num_processes > 1:
-        return "vLLM samples for runs of one process only"
     if find_spec("vllm") is None:
         return "vLLM is not installed"
     if model.dtype not in (torch.bfloat16, torch.float16):
@@ -176,31 +181,27 @@ def why_not_vllm(config: RunConfig, policy: Policy, *, num_processes: int = 1) -
         return f"vLLM starts slowly for a model of {policy.num_parameters:,} parameters"
     if _head_size(policy) < _LEAST_HEAD_SIZE:
         return f"vLLM has no kernels for a head size of {_head_size(policy)}"
-    with suppress(ValueError):  # starting it reports an import that fails
-        if name := borrowed_class(policy.model):
-            return f"vLLM has no implementation of {name} of its own"
     return why_not_rotated(policy, _longest(config, policy))
 
 
-def start_vllm(config: RunConfig, policy: Policy) -> VllmEngine:
-    """
+def start_vllm(config: RunConfig, policy: Policy) -> VllmServerEngine:
+    """Start vLLM in a child of this process, with the policy's weights.
+
+    A child that dies is started again where the weights that it sampled with are there:
+    those of a policy that nothing trains meanwhile, or of the copy that a process has.
+
     Raises:
         ValueError: vLLM is not installed, or cannot run the model.
     """
-    if name := borrowed_class(policy.model):
-        raise ValueError(
-            f"vLLM has no implementation of {name} of its own, and would change the "
-            'one that trains in this process. Set rollout.engine to "vllm_server" or '
-            '"transformers".'
-        )
-    if reason := why_not_rotated(policy, _longest(config, policy)):
+    whole = policy.whole
+    if reason := why_not_rotated(whole, _longest(config, whole)):
         raise ValueError(f'{reason}. Set rollout.engine to "transformers".')
-    sampler = VllmSampler(_settings(config, policy))
-    try:
-        return VllmEngine(policy, sampler)
-    except BaseException:
-        sampler.close()
-        raise
+    settings, device = _settings(config, whole), whole.device
+    if isinstance(policy, ShardedPolicy):
+        child = VllmProcess(settings, device, restarts=True)
+        return VllmServerEngine(whole, [child], before_sync=policy.gather_whole)
+    child = VllmProcess(settings, device, restarts=not config.samples_ahead)
+    return VllmServerEngine(whole, [child])
 
 
 def uses_own_decoder(engine: RolloutEngine) -> bool:
@@ -215,42 +216,46 @@ def engine_name(engine: RolloutEngine) -> str:
     if uses_own_decoder(engine):
         return "built-in decoder"
     if isinstance(engine, FallbackEngine):
-        return f"vLLM {engine.version}".strip()
-    is_served = isinstance(engine, VllmServerEngine | SharedEngine)
+        return engine.kind
+    is_served = isinstance(engine, SharedEngine)
     return "rollout servers" if is_served else type(engine).__name__
 
 
 class FallbackEngine:
-    """vLLM, as long as it works and its log-probs are the policy's.
+    """vLLM, here or on servers, as long as its log-probs are the policy's.
 
     Before it first samples, and again when weights have changed once, a few of its
     completions are compared with the policy's own pass. Where that or anything else
-    fails, the own decoder takes over, and samples what is missing. Where vLLM was asked
-    for, or the own decoder cannot sample from the model, `own` is None: errors are
-    raised, and log-probs that are off give a warning, or above 0.3 nats an error.
+    fails, the own decoder takes over, and samples what is missing. Where vLLM or
+    servers were asked for, or the own decoder cannot sample from the model, `own` is
+    None: errors are raised, and log-probs that are off give a warning, or above 0.3
+    nats an error.
     """
 
     def __init__(
         self,
         policy: Policy,
-        vllm: VllmEngine,
+        vllm: VllmServerEngine,
         *,
         own: Callable[[], TransformersEngine] | None = None,
-        at_rest: threading.Event,
+        at_rest: threading.Event | None = None,
         on_slowed: OnSlowed,
     ) -> None:
         self._policy = policy
-        self._vllm: VllmEngine | None = vllm
+        self._vllm: VllmServerEngine | None = vllm
         self._make_own = own
         self._own: TransformersEngine | None = None
+        if at_rest is None:
+            at_rest = threading.Event()
+            at_rest.set()
         self._at_rest = at_rest
         self._on_slowed = on_slowed
         self._few: tuple[list[Request], SamplingParams] | None = None
-        self._has_sampled_check = self._has_synced_check = False
+        self._schedule = CheckSchedule()
 
     @property
-    def version(self) -> str:
-        return "" if self._vllm is None else self._vllm.version
+    def kind(self) -> str:
+        return "" if self._vllm is None else self._vllm.kind
 
     @property
     def has_fallen_back(self) -> bool:
@@ -271,8 +276,7 @@ class FallbackEngine:
         collected = Collected(requests, listener)
         self._few = self._few or a_few(requests, params)
         # one that trains meanwhile cannot be compared; then it is when it is synced
-        if not self._has_sampled_check and self._at_rest.is_set():
-            self._has_sampled_check = True
+        if self._at_rest.is_set() and self._schedule.begin(requests):
             self._check()
         self._attempt(lambda vllm: vllm.collect(requests, params, collected), listener)
         if self._own is not None and not collected.is_complete:
@@ -283,22 +287,22 @@ class FallbackEngine:
         if self._own is not None:
             self._own.sync_weights()
             return
-        self._attempt(VllmEngine.sync_weights)
-        if self._few is not None and not self._has_synced_check:
-            self._has_sampled_check = self._has_synced_check = True
+        self._attempt(VllmServerEngine.sync_weights)
+        self._schedule.after_sync()
+        if self._few is not None and self._schedule.begin(self._few[0]):
             self._check()
 
     def rest(self) -> None:
         if self._own is not None:
             self._own.rest()
-        self._attempt(VllmEngine.rest)
+        self._attempt(VllmServerEngine.rest)
 
     def close(self) -> None:
         if self._vllm is not None:
             self._vllm.close()
 
     def _attempt(
-        self, act: Callable[[VllmEngine], None], listener: _Listener | None = None
+        self, act: Callable[[VllmServerEngine], None], listener: _Listener | None = None
     ) -> None:
         """Let vLLM do something; where it cannot, the own decoder takes over."""
         if self._vllm is None:
@@ -342,13 +346,13 @@ class FallbackEngine:
             if not gaps[0] <= FURTHER_OFF * own.measure_gap(few, params):
                 self._take_over(reason)
                 return
-        refuse_gap(gaps[0], sampler="vLLM", remedy=_REMEDY)
+        refuse_gap(gaps[0], sampler=self.kind, remedy=_REMEDY)
         self._on_slowed(
             Slowed(
                 code="engine_fallback",
                 reason=reason,
-                failed="vLLM's self-check",
-                way="vLLM",
+                failed=f"The check of {self.kind}",
+                way=self.kind,
             )
         )
 
@@ -432,7 +436,8 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
     """
     rollout, memory = config.rollout, memory_of(policy.device)
     num_parts, dtype = rollout.tensor_parallel_size, policy.model.dtype
-    rows = min(_most_rows(config), rollout.max_batch_rows)
+    num_ranks = config.distributed.num_ranks
+    rows = min(-(-_most_rows(config) // num_ranks), rollout.max_batch_rows)
     row = bytes_per_token(policy.model.config, dtype) // num_parts
     row *= _longest(config, policy) + _CACHE_BLOCK
     weights = policy.model.num_parameters() * dtype.itemsize
@@ -442,6 +447,7 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
         num_trained = sum(
             p.numel() for p in policy.model.parameters() if p.requires_grad
         )
+        num_trained //= num_ranks  # of which each has its part
         # two moments, of which those in 8 bits are less, and a float32 copy
         bytes_per_weight = 8 if policy.model.dtype == torch.float32 else 12
         has_reference = any(

@@ -34,7 +34,8 @@ from trainer.rollout.engine import (
     Sampled,
     longest_of,
 )
-from trainer.rollout.vllm import SamplerSettings, VllmSampler
+from trainer.rollout.vllm import SamplerSettings
+from trainer.rollout.vllm_worker import VllmSampler
 from trainer.rollout.wire import (
     HOLD_HEADER,
     LOAD,

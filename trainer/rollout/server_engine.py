@@ -19,24 +19,17 @@ from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import World
 from trainer.rollout.engine import (
-    CheckSchedule,
+    Collected,
     OnGroup,
-    OnSlowed,
     Request,
     Sampled,
     SamplingParams,
     SeededPrompt,
-    Slowed,
-    a_few,
-    as_groups,
-    describe_gap,
+    as_completion,
     ignore,
-    logprob_gap,
-    max_logprob_gap,
-    refuse_gap,
     seeded_prompts,
 )
-from trainer.rollout.vllm import why_not_rotated
+from trainer.rollout.vllm import VllmProcess, why_not_rotated
 from trainer.rollout.wire import (
     HOLD,
     HOLD_HEADER,
@@ -46,6 +39,7 @@ from trainer.rollout.wire import (
     SAMPLE,
     WEIGHTS,
     Adapted,
+    Forgotten,
     Order,
     Question,
     answer_bytes,
@@ -73,10 +67,6 @@ _KIND = Kind(name="rollout server", part="rollout", command="rollout-server", po
 _TURN_SECONDS = 6 * 3600.0
 
 
-class Forgotten(Exception):
-    """The server was started again: it has neither this run nor its weights."""
-
-
 class RolloutClient:
     """Waits for a server that is away, in every question.
 
@@ -85,10 +75,16 @@ class RolloutClient:
         Forgotten: from any but `hold`.
     """
 
+    kind = "rollout servers"
     swaps = False  # it takes adapters alone
 
     def __init__(
-        self, url: str, *, token: str, fingerprint: str, patience_seconds: float
+        self,
+        url: str,
+        *,
+        token: str,
+        fingerprint: str,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._fingerprint = fingerprint
         self._connection = Connection(
@@ -99,8 +95,8 @@ class RolloutClient:
         self._version = -1  # of the weights that it was sent last
 
     @property
-    def url(self) -> str:
-        return self._connection.url
+    def name(self) -> str:
+        return f"rollout server at {self._connection.url}"
 
     def hold(self) -> None:
         """Have it sample for this run and for no other."""
@@ -115,7 +111,7 @@ class RolloutClient:
             if refusal.status != HTTPStatus.LOCKED:
                 raise
             raise ValueError(
-                f"The rollout server at {self.url} is used by another run. Wait until "
+                f"The {self.name} is used by another run. Wait until "
                 "it ends, or start a server for this run."
             ) from None
         try:
@@ -137,7 +133,10 @@ class RolloutClient:
         adapted = Adapted(layers=tuple(sorted(layers)), rank=rank)
         self.swaps = bool(self._field(self._ask(PLACES, adapted.pack()), "can_take"))
 
-    def add_weights(self, part: bytes) -> None:
+    def parts(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[bytes]:
+        return pack_weights(weights)
+
+    def add_weights(self, part: bytes, *, is_adapters: bool) -> None:
         """Send some of the weights, or adapters, that it is to sample with."""
         self._ask(WEIGHTS, part, seconds=REQUEST_SECONDS)
 
@@ -155,14 +154,19 @@ class RolloutClient:
         params: SamplingParams,
         *,
         eos_ids: tuple[int, ...],
-    ) -> list[Sampled]:
+        on_ended: Callable[[int, Sampled], None],
+    ) -> None:
+        """Tell of all completions once the last has ended, by their numbers."""
         question = Question(
             prompts=prompts, params=params, eos_ids=eos_ids, version=self._version
         )
         limit = answer_bytes(question) + SLACK_BYTES
-        return unpack_answer(
-            self._ask(SAMPLE, pack_question(question), limit=limit), question
-        )
+        body = self._ask(SAMPLE, pack_question(question), limit=limit)
+        for ended in enumerate(unpack_answer(body, question)):
+            on_ended(*ended)
+
+    def rest(self) -> None:
+        """Do nothing: its memory is the server's."""
 
     def _ask(
         self,
@@ -196,7 +200,8 @@ class RolloutClient:
 
     def _no_server(self) -> ValueError:
         return ValueError(
-            f"The server at {self.url} is not a rollout server. Correct rollout.url."
+            f"The server at {self._connection.url} is not a rollout server. Correct "
+            "rollout.url."
         )
 
     def _check_model(self) -> None:
@@ -205,11 +210,14 @@ class RolloutClient:
         self.max_length = int(self._field(reply, "max_length"))  # of no reference's
         if self._field(reply, "fingerprint") != self._fingerprint:
             raise ValueError(
-                f"The rollout server at {self.url} serves another model than this "
+                f"The {self.name} serves another model than this "
                 "run's. Start it with --model set to the run's model.path."
             )
 
 
+# A client, of which an engine has one kind. Whatever is asked but `hold` and `close`
+# raises `Forgotten` where it has lost the weights.
+Server = RolloutClient | VllmProcess
 # In the middle of a question a server may be started again so often.
 _MAX_JOINS = 3
 
@@ -229,32 +237,25 @@ class VllmServerEngine:
     def __init__(
         self,
         policy: Policy,
-        urls: Sequence[str],
+        servers: Sequence[Server],
         *,
-        token: str,
-        fingerprint: str,
-        patience_seconds: float = PATIENCE_SECONDS,
-        on_slowed: OnSlowed | None = None,
+        before_sync: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_slowed`: told of log-probs that are off; None: they are not compared."""
+        """Args: policy: whose weights are sent. before_sync: brings it up to date."""
         self._policy = policy
-        self._on_slowed = on_slowed
-        self._schedule = CheckSchedule()
-        self._servers = [
-            RolloutClient(
-                url,
-                token=token,
-                fingerprint=fingerprint,
-                patience_seconds=patience_seconds,
-            )
-            for url in urls
-        ]
+        self._servers = servers
+        self._before_sync = before_sync
         self._joining = threading.Lock()
         try:
             self._join(self._servers)
         except BaseException:
             self.close()  # those that were held already
             raise
+
+    @property
+    def kind(self) -> str:
+        """The name that a run gives it, such as vLLM 0.32.0."""
+        return self._servers[0].kind
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -267,84 +268,84 @@ class VllmServerEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        """Answer once, with all completions; `on_group` isn't called."""
-        if self._on_slowed is not None and self._schedule.begin(requests):
-            self._check(*a_few(requests, params), self._on_slowed)
-        eos_ids, count = self._policy.eos_ids, len(self._servers)
-        shares = [requests[first::count] for first in range(count)]
-        replies = in_parallel(
+        """Sample all; a rollout server answers once, with all of its groups."""
+        collected = Collected(requests, on_group)
+        self.collect(requests, params, collected)
+        return collected.groups()
+
+    def collect(
+        self, requests: Sequence[Request], params: SamplingParams, collected: Collected
+    ) -> None:
+        """Take in each completion as it ends; those of several servers at the end."""
+        count, eos_ids = len(self._servers), self._policy.eos_ids
+        ended: dict[tuple[int, int], Sampled] = {}
+
+        def take(owner: tuple[int, int], sampled: Sampled) -> None:
+            completion = as_completion(sampled, self.tokenizer, eos_ids, params.stop)
+            collected.add(owner, completion)
+
+        def share(first: int) -> list[tuple[tuple[int, int], SeededPrompt]]:
+            """Return the prompts of a server, each with its request and place there."""
+            return [
+                ((index, place), prompt)
+                for index in range(first, len(requests), count)
+                for place, prompt in enumerate(seeded_prompts([requests[index]]))
+            ]
+
+        keep = take if count == 1 else ended.__setitem__
+        in_parallel(
             [
-                partial(self._sample_share, server, share, params)
-                for server, share in zip(self._servers, shares, strict=True)
+                partial(self._sample_share, server, dict(share(first)), params, keep)
+                for first, server in enumerate(self._servers)
             ]
         )
-        groups: list[tuple[Rollout, ...]] = [()] * len(requests)
-        for first, (share, sampled) in enumerate(zip(shares, replies, strict=True)):
-            groups[first::count] = as_groups(
-                share,
-                sampled,
-                tokenizer=self.tokenizer,
-                eos_ids=eos_ids,
-                stop=params.stop,
-            )
-        return groups
+        for owner in sorted(ended):
+            take(owner, ended[owner])
 
     def sync_weights(self) -> None:
+        self._before_sync()
         self._join(self._send_policy(self._servers))
-        self._schedule.after_sync()
 
     def rest(self) -> None:
-        """Do nothing: its memory is the servers'."""
+        for server in self._servers:
+            server.rest()
 
     def close(self) -> None:
         """Let the servers be leased by another run."""
         for server in self._servers:
             server.close()
 
-    def _check(
-        self, requests: list[Request], params: SamplingParams, on_slowed: OnSlowed
-    ) -> None:
-        """Compare log-probs with those of the policy's pass.
-
-        Raises:
-            ValueError: they are too far off to be trained on.
-        """
-        gap = logprob_gap(
-            self._policy,
-            requests,
-            self.sample(requests, params),
-            temperature=params.temperature,
-        )
-        refuse_gap(
-            gap,
-            sampler="rollout servers",
-            remedy="Restart the servers with the run's model and dtype.",
-        )
-        if gap > max_logprob_gap(self._policy):
-            on_slowed(
-                Slowed(
-                    code="engine_fallback",
-                    reason=describe_gap(gap),
-                    failed="The check of rollout servers",
-                    way="these servers",
-                )
-            )
-
     def _sample_share(
-        self, server: RolloutClient, share: Sequence[Request], params: SamplingParams
-    ) -> list[Sampled]:
-        if not share:
-            return []
-        prompts, eos_ids = seeded_prompts(share), self._policy.eos_ids
+        self,
+        server: Server,
+        prompts: dict[tuple[int, int], SeededPrompt],
+        params: SamplingParams,
+        keep: Callable[[tuple[int, int], Sampled], None],
+    ) -> None:
+        """Sample prompts, which leave as they end; a restarted server has the rest."""
         for _ in range(_MAX_JOINS):
+            if not prompts:
+                return
+            owners = list(prompts)
+
+            def take(number: int, sampled: Sampled, owners: Any = owners) -> None:
+                del prompts[owners[number]]
+                keep(owners[number], sampled)
+
             try:
-                return server.sample(prompts, params, eos_ids=eos_ids)
+                server.sample(
+                    list(prompts.values()),
+                    params,
+                    eos_ids=self._policy.eos_ids,
+                    on_ended=take,
+                )
             except Forgotten:
                 with self._joining:  # others may have lost it too
                     self._join([server])
-        raise _keeps_restarting(server)
+        if prompts:
+            raise _keeps_restarting(server)
 
-    def _join(self, servers: Sequence[RolloutClient]) -> None:
+    def _join(self, servers: Sequence[Server]) -> None:
         """Hold these and send them the policy; again those started again meanwhile."""
         for _ in range(_MAX_JOINS):
             if not servers:
@@ -353,7 +354,7 @@ class VllmServerEngine:
             for server in servers:
                 if reason := why_not_rotated(self._policy, server.max_length):
                     raise ValueError(
-                        f"The rollout server at {server.url} computes other log-probs: "
+                        f"The {server.name} computes other log-probs: "
                         f'{reason}. Set rollout.engine to "transformers" or, for '
                         f"longrope, start it with --max-length {self._policy.longest}."
                     )
@@ -361,10 +362,10 @@ class VllmServerEngine:
         if servers:
             raise _keeps_restarting(servers[0])
 
-    def _send_all(self, servers: Sequence[RolloutClient]) -> list[RolloutClient]:
+    def _send_all(self, servers: Sequence[Server]) -> list[Server]:
         """Send what servers need that have nothing; those that lost the run's state."""
         adapters = self._policy.adapter_weights()
-        lost: list[RolloutClient] = []
+        lost: list[Server] = []
         if adapters is not None:
             layers, rank = adapters.layers, adapters.rank
             lost += _reach(servers, lambda s: s.check_adapters(layers, rank=rank))
@@ -374,9 +375,9 @@ class VllmServerEngine:
             )
         return lost + self._send_policy([s for s in servers if s not in lost])
 
-    def _send_policy(self, servers: Sequence[RolloutClient]) -> list[RolloutClient]:
+    def _send_policy(self, servers: Sequence[Server]) -> list[Server]:
         """Have them sample the policy of now; those that lost the run's state."""
-        lost: list[RolloutClient] = []
+        lost: list[Server] = []
         swapping = [server for server in servers if server.swaps]
         whole = [server for server in servers if not server.swaps]
         if swapping:
@@ -392,12 +393,12 @@ class VllmServerEngine:
 
     def _send(
         self,
-        servers: Sequence[RolloutClient],
+        servers: Sequence[Server],
         weights: Iterable[tuple[str, torch.Tensor]],
         *,
         rank: int = 0,
         alpha: float = 0.0,
-    ) -> list[RolloutClient]:
+    ) -> list[Server]:
         """Send each part to all before the next; those that lost the run's state.
 
         A part is packed once, and is all that is in memory of what is sent.
@@ -409,25 +410,23 @@ class VllmServerEngine:
                 names.append(name)
                 yield name, weight
 
-        left, lost = list(servers), list[RolloutClient]()
+        left, lost = list(servers), list[Server]()
 
-        def tell(act: Callable[[RolloutClient], None]) -> None:
+        def tell(act: Callable[[Server], None]) -> None:
             lost.extend(_reach(left, act))
             left[:] = [server for server in left if server not in lost]
 
         if left:
-            for part in pack_weights(named()):
-                tell(partial(RolloutClient.add_weights, part=part))
+            for part in left[0].parts(named()):
+                tell(partial(_add, part=part, is_adapters=rank > 0))
             tell(lambda server: server.load(names, rank=rank, alpha=alpha))
         return lost
 
 
-def _reach(
-    servers: Sequence[RolloutClient], act: Callable[[RolloutClient], None]
-) -> list[RolloutClient]:
+def _reach(servers: Sequence[Server], act: Callable[[Server], None]) -> list[Server]:
     """Do something with each at the same time; those that lost the run's state."""
 
-    def is_lost(server: RolloutClient) -> bool:
+    def is_lost(server: Server) -> bool:
         try:
             act(server)
         except Forgotten:
@@ -438,19 +437,22 @@ def _reach(
     return [server for server, gone in zip(servers, lost, strict=True) if gone]
 
 
-def _keeps_restarting(server: RolloutClient) -> ValueError:
+def _add(server: Any, part: Any, *, is_adapters: bool) -> None:
+    server.add_weights(part, is_adapters=is_adapters)
+
+
+def _keeps_restarting(server: Server) -> ValueError:
     return ValueError(
-        f"The rollout server at {server.url} lost this run {_MAX_JOINS} times during "
-        "one request. Check the server's log, and resume the run."
+        f"The {server.name} lost this run {_MAX_JOINS} times during one request. Check "
+        "its log, and resume the run."
     )
 
 
 def rollout_servers(
     config: RunConfig,
     policy: Policy,
-    engine: type[VllmServerEngine] = VllmServerEngine,
     *,
-    on_slowed: OnSlowed,
+    before_sync: Callable[[], None],
 ) -> VllmServerEngine:
     """Return the servers that `config.rollout` names, with the policy's weights.
 
@@ -458,15 +460,13 @@ def rollout_servers(
         ValueError: one is not there, holds another model, or another run holds it.
     """
     assert config.rollout.token_file is not None
-    return engine(
-        policy,
-        config.rollout.urls,
-        token=read_token(Path(config.rollout.token_file)),
-        fingerprint=model_fingerprint(
-            config.model.path, revision=config.model.revision
-        ),
-        on_slowed=on_slowed,
-    )
+    token = read_token(Path(config.rollout.token_file))
+    fingerprint = model_fingerprint(config.model.path, revision=config.model.revision)
+    servers = [
+        RolloutClient(url, token=token, fingerprint=fingerprint)
+        for url in config.rollout.urls
+    ]
+    return VllmServerEngine(policy, servers, before_sync=before_sync)
 
 
 class SharedEngine:
@@ -480,7 +480,7 @@ class SharedEngine:
         policy: ShardedPolicy,
         world: World,
         *,
-        connect: Callable[[Policy], VllmServerEngine],
+        connect: Callable[[Policy], Any],
     ) -> None:
         """Args: policy: what is sampled from. Its whole copy stands still between two
         calls of `sync_weights`, so it is the snapshot of one that trains meanwhile.
@@ -493,7 +493,7 @@ class SharedEngine:
         """
         self._policy = policy
         self._world = world
-        self._engine: VllmServerEngine | None = None  # of the first process
+        self._engine: Any = None  # of the first process
 
         def take() -> None:
             self._engine = connect(policy.whole)
@@ -518,8 +518,8 @@ class SharedEngine:
             return []
 
         def ask() -> list[tuple[Rollout, ...]]:
-            assert self._engine is not None
-            return self._engine.sample(everyones, params)
+            sampled: list[tuple[Rollout, ...]] = self._engine.sample(everyones, params)
+            return sampled
 
         sampled_by_index = self._world.from_main(ask)
         first = sum(len(own) for own in asked[: self._world.rank])

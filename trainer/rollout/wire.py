@@ -1,8 +1,14 @@
-"""Messages between a rollout server and its clients."""
+"""Messages between what samples, a rollout server or vLLM's process, and its clients.
+
+A server gets them packed, over HTTP; a process of this one gets them as they are, over
+a pipe, and weights through memory that both have.
+"""
 
 from __future__ import annotations
 
 import math
+import mmap
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -33,8 +39,12 @@ def in_parts(
 
 MODEL, HOLD, PLACES = "/model", "/hold", "/places"
 WEIGHTS, LOAD, SAMPLE = "/weights", "/load", "/sample"
+ROOM, REST = "/room", "/rest"  # of a process of this one alone
+# its answers: of a completion, that it moves on, and the last one
+ENDED, TICKED, DONE, REFUSED, FAILED = "ended", "ticked", "done", "refused", "failed"
 HOLD_HEADER = "X-Hold"  # what the server answered to HOLD
 _PART_BYTES = 64 * 2**20
+ALIGNED_BYTES = 16  # that each weight in shared memory begins at a multiple of
 _QUESTION = {
     "tokens": (torch.int32, 1),
     "lengths": (torch.int64, 1),
@@ -63,6 +73,10 @@ class Question:
     params: SamplingParams
     eos_ids: tuple[int, ...]
     version: int
+
+
+class Forgotten(Exception):
+    """The server was started again, or the child died: it has lost the weights."""
 
 
 class Message(BaseModel):
@@ -216,6 +230,28 @@ def answer_bytes(question: Question) -> int:
     """Return the most that an answer's numbers take."""
     num_tokens = len(question.prompts) * question.params.max_new_tokens
     return _BYTES_PER_TOKEN * (num_tokens + len(question.prompts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Weights that lie one behind the other in memory that two processes have."""
+
+    fields: tuple[tuple[str, torch.dtype, torch.Size], ...]
+    is_adapters: bool  # else weights of the model
+
+    def places(self, memory: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each one's place in the memory, with its name."""
+        start = 0
+        for name, dtype, shape in self.fields:
+            size = shape.numel() * dtype.itemsize
+            yield name, memory[start : start + size].view(dtype).view(shape)
+            start += size + -size % ALIGNED_BYTES
+
+
+def map_file(file: int, size: int) -> torch.Tensor:
+    """Return the bytes of a file as memory, which all that map it have."""
+    os.truncate(file, size)
+    return torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
 
 
 def pack_weights(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[bytes]:

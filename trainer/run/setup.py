@@ -36,7 +36,6 @@ from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
-from trainer.rollout.builtin import ShardedPolicyEngine
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
 from trainer.rollout.episodes import (
     check_environment,
@@ -45,13 +44,12 @@ from trainer.rollout.episodes import (
 )
 from trainer.rollout.prefetch import Prefetch
 from trainer.rollout.select import (
+    ask_servers,
     check_decoder,
     engine_name,
     make_engine,
-    own_decoder,
-    say_why_not_vllm,
 )
-from trainer.rollout.server_engine import SharedEngine, rollout_servers
+from trainer.rollout.server_engine import SharedEngine
 from trainer.rollout.sources import DatasetSource
 from trainer.run.phases import data_order
 from trainer.run.state import (
@@ -162,7 +160,7 @@ def prepare(
     require_packages(config)
     if paths.resume_from is None:
         check_source(config.model.path, revision=config.model.revision)
-        check_decoder(config, num_processes=world.size)
+        check_decoder(config)
     set_up_torch(config)
     rows = read_rows(paths.config.parent / config.data.rows)
     train_rows, eval_rows = split_rows(
@@ -264,16 +262,12 @@ def _spread(
     """Return the policy as the world's processes train it together, and what samples
     it.
     """
-    if world.size == 1:
-        return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)
-    sharded, rollout = ShardedPolicy(policy, world), config.rollout
-    if rollout.engine == "auto":
-        say_why_not_vllm(config, policy, num_processes=world.size)
-    if rollout.engine != "vllm_server":
-        whole = partial(ShardedPolicyEngine, sharded)
-        return sharded, own_decoder(whole, config, on_slowed=on_slowed)
-    connect = partial(rollout_servers, config, on_slowed=on_slowed)
-    return sharded, SharedEngine(sharded, world.beside, connect=connect)
+    if world.size > 1:
+        policy = ShardedPolicy(policy, world)
+        if config.rollout.engine == "vllm_server":
+            connect = partial(ask_servers, config, on_slowed=on_slowed)
+            return policy, SharedEngine(policy, world.beside, connect=connect)
+    return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)
 
 
 def _eval_files(

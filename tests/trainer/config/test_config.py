@@ -34,9 +34,9 @@ STEPS = OVERLONG | {
         (
             {
                 "distributed": {"where": "ray", "num_nodes": 2},
-                "rollout": {"engine": "vllm"},
+                "rollout": {"engine": "vllm", "tensor_parallel_size": 2},
             },
-            "one training process; got 2",
+            "got 2 with 2 processes",
         ),
         ({"advantage": {"credit": "process"}}, "each reasoning step"),
         (

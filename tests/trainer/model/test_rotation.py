@@ -102,11 +102,8 @@ def test_copies_and_the_starting_model_are_rotated_as_the_policy(
         assert torch.equal(logprobs_of(policy, SHORT), expected)
 
 
-def test_vllm_is_refused_where_it_rotates_otherwise(
-    rotated, folder, rows_path, monkeypatch
-):
+def test_vllm_is_refused_where_it_rotates_otherwise(rotated, folder, rows_path):
     is_dynamic = "Llama" in type(rotated.model).__name__
-    monkeypatch.setattr(select, "borrowed_class", lambda _model: "")
     config = RunConfig.model_validate(config_tree(folder, rows_path))
 
     assert bool(why_not_rotated(rotated, LONGEST)) == is_dynamic

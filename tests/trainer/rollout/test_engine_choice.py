@@ -2,7 +2,7 @@
 
 import importlib.util
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +20,8 @@ from tests.trainer.rollout.test_rollout import ids_of, requests_of
 from tests.trainer.rollout.test_rollout_engines import SERVER, config_of
 from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import stir
-from trainer.config import ModelConfig, RunConfig
-from trainer.model.policy import Policy, load_policy
+from trainer.config import RunConfig
+from trainer.model.policy import Policy
 from trainer.rollout import select
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.cache import make_cache
@@ -42,7 +42,7 @@ from trainer.rollout.select import (
     uses_own_decoder,
     why_not_vllm,
 )
-from trainer.rollout.vllm import VllmEngine
+from trainer.rollout.server_engine import VllmServerEngine
 from trainer.run.state import task_digest
 from trainer.sizes.memory import EngineSizes, engine_sizes, estimate
 from trainer.stopping import Stopped
@@ -53,7 +53,9 @@ WARM = SamplingParams(max_new_tokens=20, temperature=1.0)
 class Sampler:
     """vLLM as an engine sees it: a copy of the policy that is handed weights."""
 
-    version = "0.32.0"
+    kind = name = "vLLM 0.32.0"
+    max_length = 256
+    swaps = False
 
     def __init__(self, policy: Policy) -> None:
         self._copy = policy.copied()
@@ -62,19 +64,24 @@ class Sampler:
         self.num_sampled = 0
         self.is_closed = self.is_asleep = False
         self.takes_adapters = False
-        self.keeps_weights: bool | None = None  # while it sleeps
 
-    def can_take(self, _names: Iterable[str]) -> bool:
-        return self.takes_adapters
-
-    def load_adapters(self, _adapters: object) -> None:
+    def hold(self) -> None:
         pass
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def check_adapters(self, _layers: Iterable[str], *, rank: int) -> None:
+        self.swaps = self.takes_adapters
+
+    def parts(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Any]:
+        yield list(weights)
+
+    def add_weights(self, part: Any, *, is_adapters: bool) -> None:
         own = dict(self._copy.weights())
         with torch.no_grad():
-            for name, weight in weights:
+            for name, weight in [] if is_adapters else part:
                 own[name].copy_(weight)
+
+    def load(self, _names: Sequence[str], *, rank: int, alpha: float) -> None:
+        pass
 
     def sample(
         self,
@@ -96,8 +103,8 @@ class Sampler:
             logprobs = tuple(value + self.off for value in one.logprobs)
             on_ended(number, Sampled(token_ids=one.token_ids, logprobs=logprobs))
 
-    def sleep(self, *, keeps_weights: bool) -> None:
-        self.is_asleep, self.keeps_weights = True, keeps_weights
+    def rest(self) -> None:
+        self.is_asleep = True
 
     def close(self) -> None:
         self.is_closed = True
@@ -114,7 +121,7 @@ class Started:
         own = lambda: TransformersEngine(policy, max_batch_rows=64)  # noqa: E731
         self.engine = FallbackEngine(
             policy,
-            VllmEngine(policy, self.sampler),
+            VllmServerEngine(policy, [self.sampler]),
             own=own if is_replaced else None,
             at_rest=self.at_rest,
             on_slowed=self.reported.append,
@@ -124,18 +131,6 @@ class Started:
 @pytest.fixture
 def vllm(policy) -> Started:
     return Started(policy)
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch) -> None:
-    """Models that vLLM knows: one has an implementation of its own."""
-    models = {
-        "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
-        "SmolLM3ForCausalLM": "vllm.model_executor.models.transformers",
-    }
-    entries = {name: SimpleNamespace(module_name=m) for name, m in models.items()}
-    vllm = SimpleNamespace(ModelRegistry=SimpleNamespace(models=entries))
-    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: vllm)
 
 
 @pytest.fixture
@@ -148,11 +143,10 @@ def large_policy(**changes: Any) -> Any:
     sizes = {"head_dim": 64} | changes.pop("sizes", {})
     config = SimpleNamespace(
         get_text_config=lambda: SimpleNamespace(**sizes),
-        architectures=[changes.pop("architecture", "Qwen2ForCausalLM")],
     )
     facts = {
         "device": torch.device("cuda"),
-        "num_parameters": 500_000_000,
+        "num_parameters": 1_000_000_000,
         "model": SimpleNamespace(
             dtype=changes.pop("dtype", torch.bfloat16), config=config
         ),
@@ -192,25 +186,6 @@ def test_auto_is_the_own_decoder_for_what_does_not_suit_vllm(
     assert reason in why_not_vllm(config, large_policy(**changes))
 
 
-@pytest.mark.usefixtures("installed")
-def test_several_processes_do_not_sample_with_vllm() -> None:
-    reason = why_not_vllm(config_of(), large_policy(), num_processes=2)
-
-    assert "one process" in reason
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("name", ["SmolLM3ForCausalLM", "NewForCausalLM"])
-def test_a_class_that_vllm_would_borrow_from_transformers_is_refused(
-    name, policy
-) -> None:
-    assert name in why_not_vllm(config_of(), large_policy(architecture=name))
-
-    policy.model.config.architectures = [name]
-    with pytest.raises(ValueError, match=f"{name}.*vllm_server"):
-        make_engine(config_of(rollout={"engine": "vllm"}), policy)
-
-
 STATEFUL: list[PreTrainedConfig] = [
     Mamba2Config(),  # no keys and values
     MiniMaxConfig(),  # a cache of its own
@@ -228,16 +203,16 @@ def test_a_model_with_another_state_is_refused_before_its_weights_are_read(
     ones = {"advantage": {"credit": "ones"}, "evaluation": {"every_steps": 0}}
 
     with pytest.raises(ValueError, match="vllm_server"):
-        check_decoder(config_of(model=model), num_processes=1)
+        check_decoder(config_of(model=model))
 
-    check_decoder(config_of(model=model, rollout=SERVER), num_processes=2)
+    check_decoder(config_of(model=model, rollout=SERVER))
     rows_only = config_of(
         model=model,
         rollout=trained_on_rows,
         loss={"surrogate": "reinforce"},
         **ones,
     )
-    check_decoder(rows_only, num_processes=1)
+    check_decoder(rows_only)
 
 
 @pytest.mark.usefixtures("installed")
@@ -303,10 +278,10 @@ def test_a_batch_sampled_ahead_is_of_both_spellings_of_a_run(policy):
     ],
 )
 def test_a_vllm_that_does_not_start_gives_way(error, policy, monkeypatch):
-    def refuse(_settings: object) -> None:
+    def refuse(self: object) -> None:
         raise error
 
-    monkeypatch.setattr(select, "VllmSampler", refuse)
+    monkeypatch.setattr(select.VllmProcess, "hold", refuse)
     monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
     reported: list[Slowed] = []
 
@@ -321,10 +296,10 @@ def test_a_vllm_that_does_not_start_gives_way(error, policy, monkeypatch):
 
 
 def test_a_stop_does_not_count_as_failure_to_start(policy, monkeypatch):
-    def stop(_settings: object) -> None:
+    def stop(self: object) -> None:
         raise Stopped
 
-    monkeypatch.setattr(select, "VllmSampler", stop)
+    monkeypatch.setattr(select.VllmProcess, "hold", stop)
     monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
 
     with pytest.raises(Stopped):
@@ -334,13 +309,13 @@ def test_a_stop_does_not_count_as_failure_to_start(policy, monkeypatch):
 def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(policy, monkeypatch):
     samplers: list[Any] = []
 
-    def start(_settings: object) -> Sampler:
+    def start(*_: object, **__: object) -> Sampler:
         sampler: Any = Sampler(policy)
-        sampler.load_weights = lambda _: 1 / 0
+        sampler.add_weights = lambda *_, **__: 1 / 0
         samplers.append(sampler)
         return sampler
 
-    monkeypatch.setattr(select, "VllmSampler", start)
+    monkeypatch.setattr(select, "VllmProcess", start)
     monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
 
     engine = make_engine(config_of(), policy)
@@ -353,7 +328,7 @@ def test_a_vllm_that_takes_no_weights_is_closed_and_gives_way(policy, monkeypatc
 def alone(policy, monkeypatch) -> Any:
     """A vLLM that "auto" started for a model whose layers keep another state."""
     sampler = Sampler(policy)
-    monkeypatch.setattr(select, "VllmSampler", lambda _settings: sampler)
+    monkeypatch.setattr(select, "VllmProcess", lambda *_, **__: sampler)
     monkeypatch.setattr(select, "why_not_vllm", lambda *_, **__: "")
     monkeypatch.setattr(
         select, "make_cache", lambda _config: make_cache(Mamba2Config())
@@ -369,7 +344,7 @@ def test_a_vllm_that_nothing_can_replace_is_kept_with_a_warning(alone, policy):
     engine.sample(requests_of(policy, 2), WARM)
 
     (slowed,) = reported
-    assert slowed.way == "vLLM"
+    assert slowed.way == "vLLM 0.32.0"
     assert "0.1 nats" in slowed.reason
     assert not uses_own_decoder(engine)
 
@@ -452,7 +427,10 @@ def test_rounding_that_moves_the_policys_own_logits_as_far_is_borne(
     vllm.engine.sample(requests_of(policy, 2), WARM)
 
     (slowed,) = vllm.reported
-    assert (slowed.failed, slowed.way) == ("vLLM's self-check", "vLLM")
+    assert (slowed.failed, slowed.way) == (
+        "The check of vLLM 0.32.0",
+        "vLLM 0.32.0",
+    )
     assert not uses_own_decoder(vllm.engine)
 
 
@@ -509,21 +487,7 @@ def test_the_own_decoder_samples_after_vllm_fails(policy, vllm):
     vllm.engine.close()
 
 
-@pytest.mark.parametrize("takes_adapters", [True, False])
-def test_vllm_keeps_weights_asleep_only_if_adapters_alone_are_sent(
-    takes_adapters, model_folder
-):
-    settings = ModelConfig(path=str(model_folder), device="cpu", lora_rank=2)
-    policy = load_policy(settings)
-    sampler: Any = Sampler(policy)
-    sampler.takes_adapters = takes_adapters
-
-    VllmEngine(policy, sampler).rest()
-
-    assert sampler.keeps_weights is takes_adapters
-
-
-@pytest.mark.parametrize("method", ["load_weights", "sleep"])
+@pytest.mark.parametrize("method", ["add_weights", "rest"])
 def test_a_vllm_that_fails_between_two_steps_gives_way(method, policy, vllm):
     setattr(vllm.sampler, method, lambda *_, **__: 1 / 0)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +19,12 @@ from tests.trainer.tiny_architectures import ARCHITECTURES
 from trainer.config import ModelConfig, RunConfig
 from trainer.model.loading import in_checkpoint_form
 from trainer.model.policy import load_policy
+from trainer.rollout import vllm
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams, SeededPrompt
 from trainer.rollout.select import make_engine
-from trainer.rollout.vllm import SamplerSettings, VllmSampler, torch_as_it_was
+from trainer.rollout.vllm import SamplerSettings, VllmProcess, _environment
+from trainer.rollout.vllm_worker import VllmSampler
 
 SERVER = {
     "engine": "vllm_server",
@@ -79,11 +79,14 @@ def test_evaluation_may_take_the_likeliest_token_but_be_no_colder_than_vllm():
         config_of(rollout={"engine": "vllm"}, evaluation={"temperature": 0.001})
 
 
-def test_several_processes_share_a_server_but_no_vllm_of_their_own():
-    config_of(rollout=SERVER, distributed={"num_processes": 2})
+def test_several_processes_split_no_vllm_of_their_own():
+    config_of(rollout={"engine": "vllm"}, distributed={"num_processes": 2})
 
-    with pytest.raises(ValueError, match="one process"):
-        config_of(rollout={"engine": "vllm"}, distributed={"num_processes": 2})
+    with pytest.raises(ValueError, match="tensor_parallel_size"):
+        config_of(
+            rollout={"engine": "vllm", "tensor_parallel_size": 2},
+            distributed={"num_processes": 2},
+        )
 
 
 ANOTHER = {
@@ -179,7 +182,7 @@ def llm(monkeypatch) -> Llm:
         VllmSampler, "_start", lambda self, settings: setattr(self, "_vllm", Vllm)
     )
     monkeypatch.setattr(VllmSampler, "_sample_once", lambda self: None)
-    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: Vllm)
+    monkeypatch.setattr("trainer.rollout.vllm_worker.import_vllm", lambda: Vllm)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.current_stream", lambda: None)
@@ -287,94 +290,22 @@ def test_part_of_the_vocabulary_is_not_sampled(llm):
         sampler_of(llm).sample([PROMPT], params, eos_ids=())
 
 
-def test_torchs_cached_memory_is_freed_before_vllm_wakes(llm, monkeypatch):
-    sampler = sampler_of(llm, sleeps=True)
-    monkeypatch.setattr("torch.cuda.empty_cache", lambda: llm.asked.append("empty"))
-    sampler.sleep(keeps_weights=True)
+def test_another_thread_takes_over_the_stream_that_vllm_was_started_on(
+    llm, monkeypatch
+):
+    streams: list[str] = []
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: "vLLM's")
+    monkeypatch.setattr("torch.cuda.set_stream", streams.append)
+    sampler = sampler_of(llm)
 
+    sampler.sample([PROMPT], WARM, eos_ids=())
     sampler.load_weights([])
-    sampler.load_weights([])
 
-    assert llm.asked[:3] == ["sleep 1", "empty", "wake weights"]
-    assert llm.asked.count("empty") == 1
-
-
-class Stream:
-    """A CUDA stream, and which others it waited for."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.awaited: list[str] = []
-
-    def wait_stream(self, other: Stream) -> None:
-        self.awaited.append(other.name)
-
-
-@pytest.fixture
-def streams(monkeypatch) -> threading.local:
-    """Each thread's present stream, which torch would have."""
-    now = threading.local()
-
-    @contextmanager
-    def entered(stream: Stream) -> Iterator[None]:
-        before, now.stream = now.stream, stream
-        yield
-        now.stream = before
-
-    monkeypatch.setattr("torch.cuda.current_stream", lambda: now.stream)
-    monkeypatch.setattr("torch.cuda.stream", entered)
-    return now
-
-
-def test_another_thread_calls_vllm_on_the_stream_that_it_was_started_on(llm, streams):
-    own, others = Stream("vLLM's"), Stream("other")
-    streams.stream = own
-    sampler = sampler_of(llm, sleeps=True)
-    seen: set[str] = set()
-    for name in ("step", "collective_rpc", "sleep", "wake_up"):
-        act = getattr(llm, name)
-
-        def noting(*args: Any, act: Any = act, **options: Any) -> Any:
-            seen.add(streams.stream.name)
-            return act(*args, **options)
-
-        setattr(llm, name, noting)
-
-    def use() -> None:
-        streams.stream = others
-        sampler.sample([PROMPT], WARM, eos_ids=())
-        sampler.sleep(keeps_weights=True)
-        sampler.load_weights([])
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
-
-    assert seen == {"vLLM's"}
-    assert own.awaited == ["other"] * 3
-    assert others.awaited == ["vLLM's"] * 3
-
-
-def test_a_start_of_vllm_leaves_precision_and_stream_as_they_were(monkeypatch):
-    set_to: list[Any] = []
-    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    monkeypatch.setattr("torch.cuda.current_stream", lambda: "the caller's")
-    monkeypatch.setattr("torch.cuda.set_stream", set_to.append)
-    monkeypatch.setattr("torch.random.fork_rng", lambda _devices: nullcontext())
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-
-    with torch_as_it_was():
-        torch.set_float32_matmul_precision("highest")
-
-    assert torch.get_float32_matmul_precision() == "high"
-    assert set_to == ["the caller's"]
-    torch.set_float32_matmul_precision(before)
+    assert streams == ["vLLM's"] * 2
 
 
 def test_a_mixture_of_experts_is_not_sampled_by_vllm_on_a_cpu(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.rollout.vllm.import_vllm", lambda: Vllm)
+    monkeypatch.setattr("trainer.rollout.vllm_worker.import_vllm", lambda: Vllm)
     Qwen3MoeConfig(num_experts=4).save_pretrained(tmp_path)
     settings = SamplerSettings(
         model=str(tmp_path), max_length=64, max_rows=4, cache_gib=1
@@ -407,3 +338,55 @@ def test_a_closed_vllm_is_referred_to_no_more(llm):
 
     assert ended == [True]
     assert sampler._llm is None
+
+
+def process_of(**settings: Any) -> VllmProcess:
+    given = SamplerSettings(
+        model="model", max_length=64, max_rows=4, cache_gib=1, **settings
+    )
+    return VllmProcess(given, torch.device("cuda"), restarts=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "num_gpus", "expected"),
+    [("", 1, "1"), ("4,GPU-5,6", 1, "GPU-5"), ("4,5", 2, "4,5")],
+)
+def test_vllm_sees_the_gpu_of_its_process_alone(seen, num_gpus, expected, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
+    settings = process_of(tensor_parallel_size=num_gpus)._settings
+
+    environment = _environment(settings, torch.device("cuda"))
+
+    assert environment["CUDA_VISIBLE_DEVICES"] == expected
+    assert environment["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
+    assert not {"RANK", "PYTORCH_CUDA_ALLOC_CONF"} & {*environment}
+
+
+def test_memory_that_the_gpu_does_not_lend_is_the_machines(monkeypatch, capsys):
+    process: Any = process_of()
+    process._memory = os.memfd_create("weights")
+    asked: list[Any] = []
+    opened: list[Any] = []
+
+    def ask(kind: str, message: Any) -> list[Any] | None:
+        asked.append(message)
+        return [*range(10)] if message[1] else None
+
+    def refuse(*handle: Any) -> None:
+        opened.append(handle)
+        raise RuntimeError("CUDA error: invalid device context\nmore of it")
+
+    process._ask = ask
+    monkeypatch.setattr(vllm, "rebuild_cuda_tensor", refuse)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+
+    rooms = [process._make_room(100) for _ in range(2)]
+
+    assert [len(room) for room in rooms] == [100, 100]
+    assert asked == [(100, True), (100, False), (100, False)]
+    assert opened == [(*range(6), 3, *range(7, 10))]
+    assert "invalid device context" in capsys.readouterr().out
+    os.close(process._memory)

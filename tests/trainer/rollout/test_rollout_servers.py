@@ -20,7 +20,7 @@ from tests.trainer.vllm_models import cpu_policy, ids_of, requests_of, stir
 from tests.trainer.waiting import wait_until
 from trainer.config import RunConfig
 from trainer.rollout.engine import Sampled, Slowed
-from trainer.rollout.select import make_engine
+from trainer.rollout.select import FallbackEngine, make_engine
 from trainer.serving.client import read_or_make_token
 
 
@@ -189,13 +189,14 @@ def test_a_server_that_keeps_forgetting_is_named(policy, two):
 def test_log_probs_that_are_off_are_warned_of(is_later, policy):
     served = Served(sampler=Sampling(policy))
     reported: list[Slowed] = []
-    engine = engine_of(policy, served.url, on_slowed=reported.append)
+    servers = engine_of(policy, served.url)
+    engine = FallbackEngine(policy, servers, on_slowed=reported.append)
     requests = requests_of(policy, 1)
     if is_later:  # such as weights that a server loses, which new ones show
         engine.sample(requests, WARM)
-        engine.sync_weights()
 
     served.sampler.off = 0.01
+    engine.sync_weights()
     engine.sample(requests, WARM)
 
     (slowed,) = reported
@@ -207,7 +208,8 @@ def test_log_probs_that_are_off_are_warned_of(is_later, policy):
 
 def test_a_server_that_is_far_off_is_refused(policy):
     served = Served(sampler=Sampling(policy))
-    engine = engine_of(policy, served.url, on_slowed=lambda _slowed: None)
+    servers = engine_of(policy, served.url)
+    engine = FallbackEngine(policy, servers, on_slowed=lambda _slowed: None)
     served.sampler.off = 0.5
 
     with pytest.raises(ValueError, match=r"0\.5 nats"):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tests.trainer.rollout_servers import (
-    TOKEN,
     WARM,
     Served,
+    engine_of,
     sampled_total,
     total_of,
 )
@@ -25,8 +25,9 @@ from tests.trainer.vllm_models import (
 from trainer.config import RunConfig
 from trainer.model.lora import adapters_off
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.prefetch import Snapshot, SnapshotEngine, SnapshotServerEngine
+from trainer.rollout.prefetch import Snapshot, SnapshotEngine
 from trainer.rollout.select import make_engine
+from trainer.rollout.server_engine import VllmServerEngine
 
 
 @pytest.fixture
@@ -79,11 +80,10 @@ def test_a_snapshots_adapters_stay_on_while_the_policys_are_off(model_folder):
 
 
 @pytest.fixture
-def sent(policy) -> Iterator[tuple[SnapshotServerEngine, Served]]:
+def sent(policy) -> Iterator[tuple[VllmServerEngine, Served]]:
     served = Served()
-    engine = SnapshotServerEngine(
-        policy, [served.url], token=TOKEN, fingerprint="print", patience_seconds=5.0
-    )
+    snapshot = Snapshot(policy)
+    engine = engine_of(snapshot.policy, served.url, before_sync=snapshot.take)
     yield engine, served
     engine.close()
 

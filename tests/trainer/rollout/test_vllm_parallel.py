@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,19 @@ from tests.trainer.vllm_models import (
     cpu_policy,
     ids_of,
     largest_gap,
-    make_sampler,
     requests_of,
     stir,
     write_wide_model,
 )
 from tests.trainer.waiting import wait_until
+from trainer.model.loading import AdapterWeights
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
-from trainer.rollout.vllm import VllmEngine, VllmSampler
+from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.vllm import SamplerSettings
+from trainer.rollout.vllm_worker import VllmSampler
+from trainer.rollout.wire import in_parts
 
 # warnings are vLLM's own
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
@@ -40,7 +43,16 @@ def wide_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def sampler(wide_folder) -> Iterator[VllmSampler]:
-    sampler = make_sampler(wide_folder, lora_rank=5, tensor_parallel_size=2)
+    sampler = VllmSampler(
+        SamplerSettings(
+            model=str(wide_folder),
+            max_length=256,
+            max_rows=64,
+            cache_gib=0.125,
+            lora_rank=5,
+            tensor_parallel_size=2,
+        )
+    )
     yield sampler
     sampler.close()
 
@@ -48,6 +60,50 @@ def sampler(wide_folder) -> Iterator[VllmSampler]:
 @pytest.fixture
 def policy(wide_folder) -> Policy:
     return cpu_policy(wide_folder)
+
+
+class Beside:
+    """Asks a sampler in this process, whose workers are to be seen."""
+
+    name = kind = ""
+    max_length = 256
+    swaps = False
+
+    def __init__(self, sampler: VllmSampler) -> None:
+        self._sampler = sampler
+        self._adapters: list[tuple[str, torch.Tensor]] = []
+        self.sample = sampler.sample
+
+    def hold(self) -> None:
+        pass
+
+    def check_adapters(self, layers: Iterable[str], *, rank: int) -> None:
+        self.swaps = self._sampler.can_take(layers)
+
+    def parts(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Any]:
+        return in_parts(weights, num_bytes=2**20)
+
+    def add_weights(self, part: Any, *, is_adapters: bool) -> None:
+        if is_adapters:
+            self._adapters += part
+        else:
+            self._sampler.take_weights(part)
+
+    def load(self, names: Sequence[str], *, rank: int, alpha: float) -> None:
+        if rank:
+            tensors, self._adapters = tuple(self._adapters), []
+            self._sampler.load_adapters(
+                AdapterWeights(tensors=tensors, rank=rank, alpha=alpha)
+            )
+        else:
+            self._sampler.finish_weights()
+
+    def close(self) -> None:
+        pass
+
+
+def engine_of(policy: Policy, sampler: VllmSampler) -> VllmServerEngine:
+    return VllmServerEngine(policy, [Beside(sampler)])
 
 
 def pid_of(worker: Any) -> int:
@@ -63,7 +119,7 @@ def test_it_samples_what_one_process_would(policy, sampler):
     requests = requests_of(policy, 2)
     own = TransformersEngine(policy, max_batch_rows=64)
 
-    found = VllmEngine(policy, sampler).sample(requests, GREEDY)
+    found = engine_of(policy, sampler).sample(requests, GREEDY)
 
     pids = tell(sampler, pid_of)
     assert len({*pids, os.getpid()}) == 3
@@ -73,9 +129,9 @@ def test_it_samples_what_one_process_would(policy, sampler):
 
 def test_after_an_update_every_process_has_the_new_policy(policy, sampler, monkeypatch):
     # so small that each weight goes in a part of its own, and its name with it
-    monkeypatch.setattr("trainer.rollout.vllm._PART_BYTES", 1)
+    monkeypatch.setattr("trainer.rollout.vllm_worker._PART_BYTES", 1)
     requests = requests_of(policy, 4)
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, sampler)
     before = engine.sample(requests, WARM)
 
     for update in range(2):
@@ -107,7 +163,7 @@ def receive(worker: Any) -> None:
 def test_a_process_that_is_left_out_shows(policy, sampler, rank):
     """What `largest_gap` says above would say so."""
     requests = requests_of(policy, 4)
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, sampler)
     stir(policy)
     tell(sampler, be_deaf, rank)
 
@@ -129,7 +185,7 @@ def test_weights_that_did_not_come_are_named(policy, sampler):
 def test_keys_and_values_of_the_old_policy_are_forgotten(policy, sampler):
     # longer than a block of the cache, which is 128 tokens on a CPU
     requests = requests_of(policy, 3, ["123+456=" * 20])
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, sampler)
     engine.sample(requests, WARM)
     stir(policy)
 
@@ -141,21 +197,21 @@ def test_keys_and_values_of_the_old_policy_are_forgotten(policy, sampler):
 
 def test_every_process_gets_its_part_of_the_adapters(wide_folder, sampler):
     policy = cpu_policy(wide_folder, lora_rank=5)
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, sampler)
     requests = requests_of(policy, 4)
     before = engine.sample(requests, WARM)
     stir(policy)
 
     engine.sync_weights()
 
-    assert engine._swaps
+    assert engine._servers[0].swaps
     after = engine.sample(requests, WARM)
     assert largest_gap(policy, requests, after, temperature=0.7) < CLOSE
     assert ids_of(after) != ids_of(before)
 
 
 def test_an_interrupt_is_left_to_the_trainer(policy, sampler):
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, sampler)
     pids = tell(sampler, pid_of)
 
     for pid in pids:
@@ -169,7 +225,7 @@ def test_an_interrupt_is_left_to_the_trainer(policy, sampler):
 def test_a_process_that_dies_ends_the_sampling(policy, sampler, monkeypatch):
     """The last of this file: the others go with it."""
     monkeypatch.setenv("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", "1")
-    engine = VllmEngine(policy, sampler)
+    engine = engine_of(policy, sampler)
     pids = tell(sampler, pid_of)
 
     os.kill(pids[1], signal.SIGKILL)

@@ -42,7 +42,7 @@ from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.episodes import EngineSource
-from trainer.rollout.server_engine import VllmServerEngine
+from trainer.rollout.server_engine import RolloutClient, VllmServerEngine
 from trainer.run.outcome import StepOutcome
 from trainer.serving.client import read_token
 
@@ -106,12 +106,13 @@ def other(wide_folder, token_file, server) -> Iterator[Server]:
 
 
 def engine_of(policy: Policy, folder: Path, *servers: Server) -> VllmServerEngine:
-    return VllmServerEngine(
-        policy,
-        [server.url for server in servers],
-        token=read_token(servers[0].token_file),
-        fingerprint=model_fingerprint(str(folder)),
-    )
+    token = read_token(servers[0].token_file)
+    fingerprint = model_fingerprint(str(folder))
+    clients = [
+        RolloutClient(server.url, token=token, fingerprint=fingerprint)
+        for server in servers
+    ]
+    return VllmServerEngine(policy, clients)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 5])

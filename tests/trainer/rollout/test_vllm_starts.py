@@ -5,10 +5,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
-import torch
 
 from tests.trainer.architectures import write_architecture
+from tests.trainer.several import run_two
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -20,19 +21,20 @@ from tests.trainer.tiny_architectures import ARCHITECTURES
 from tests.trainer.vllm_models import (
     CLOSE,
     cpu_policy,
+    engine_of,
     ids_of,
     largest_gap,
-    make_sampler,
     requests_of,
+    start_process,
     stir,
     write_wide_model,
 )
+from tests.trainer.waiting import wait_until
 from trainer.__main__ import main
 from trainer.config import RunConfig
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.engine import SamplingParams
 from trainer.rollout.select import start_vllm
-from trainer.rollout.vllm import VllmEngine
 
 # A process has one engine at a time, so those of other modules are let go before. The
 # warnings are vLLM's own.
@@ -49,7 +51,7 @@ def wide_folder(tmp_path_factory) -> Path:
 def test_an_output_head_of_its_own_is_synchronised_too(tmp_path):
     folder = write_wide_model(tmp_path / "untied", tie_word_embeddings=False)
     policy = cpu_policy(folder)
-    engine = VllmEngine(policy, make_sampler(folder))
+    engine = engine_of(policy, start_process(folder))
     requests = requests_of(policy, 4)
     stir(policy)
 
@@ -61,32 +63,21 @@ def test_an_output_head_of_its_own_is_synchronised_too(tmp_path):
 
 def test_adapters_without_a_place_are_merged(tmp_path, wide_folder):
     policy = cpu_policy(wide_folder, lora_rank=4)
-    sampler = make_sampler(wide_folder, lora_rank=0)
-    engine = VllmEngine(policy, sampler)
+    process = start_process(wide_folder)
+    engine = engine_of(policy, process)
     requests = requests_of(policy, 4)
     stir(policy)
 
     engine.sync_weights()
 
-    assert not engine._swaps
+    assert not process.swaps
     groups = engine.sample(requests, WARM)
     assert largest_gap(policy, requests, groups, temperature=0.7) < CLOSE
 
 
-def test_vllm_leaves_torchs_state_unchanged(wide_folder):
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-
-    make_sampler(wide_folder)
-
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.set_num_threads(2)
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(threads)
-
-
 def test_a_model_that_it_cannot_run_is_refused_at_the_start(model_folder):
     with pytest.raises(ValueError, match="head_dim=8") as error:
-        make_sampler(model_folder)
+        start_process(model_folder)
 
     assert "rollout.engine" in str(error.value)
 
@@ -101,8 +92,8 @@ MODELS = {
     "Phi 3": "",
     "Gemma 3": "",
     "Granite": "",
-    "OLMo 2": "vllm_server",
-    "SmolLM3": "vllm_server",
+    "OLMo 2": "",
+    "SmolLM3": "",
     "Mixtral": "4 experts",
     "Qwen3 MoE": "4 experts",
     "GPT-OSS": "4 experts",
@@ -123,12 +114,10 @@ def test_a_model_is_sampled_as_it_is_trained_or_refused_at_the_start(
     config = RunConfig.model_validate(
         config_tree(tmp_path, rows_path, rollout=rollout, model={"device": "cpu"})
     )
-    kept = type(policy.model).__call__
 
     if refused := MODELS[name]:
         with pytest.raises(ValueError, match=refused):
             start_vllm(config, policy)
-        assert type(policy.model).__call__ is kept
         return
     engine = start_vllm(config, policy)
 
@@ -140,7 +129,6 @@ def test_a_model_is_sampled_as_it_is_trained_or_refused_at_the_start(
         engine.sync_weights()
     engine.close()
     assert max(gaps) < CLOSE
-    assert type(policy.model).__call__ is kept
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
@@ -163,6 +151,56 @@ def test_a_run_trains_on_what_vllm_samples(tmp_path, wide_folder, rows_path, lor
     for step in steps:
         assert step["metrics"]["mismatch/mean"] < CLOSE, json.dumps(step["metrics"])
         assert step["metrics"]["grad_norm"] > 0
+
+
+def test_a_run_continues_when_its_vllm_is_killed(tmp_path, wide_folder, rows_path):
+    tree = config_tree(
+        wide_folder,
+        rows_path,
+        model={"device": "cpu", "dtype": "float32"},
+        rollout={"engine": "vllm", "cache_gib": 0.125},
+        optim={"num_steps": 30},
+        evaluation={"every_steps": 0},
+    )
+    out = tmp_path / "out"
+    run = start_trainer("run", write_config(tmp_path, tree), "--out", out)
+    log = out / "events.jsonl"
+    try:
+        wait_until(lambda: log.exists() and '"step_finished"' in log.read_text())
+        (child,) = (
+            child
+            for child in psutil.Process(run.pid).children()
+            if "trainer.rollout.vllm_worker" in child.cmdline()
+        )
+        child.kill()
+        message, _ = run.communicate(timeout=300)
+    finally:
+        run.kill()
+        run.communicate()
+
+    assert run.returncode == 0, message
+    assert "SIGKILL" in message
+    steps = only(read_events(log), "step_finished")
+    assert len(steps) == 30
+    assert max(step["metrics"]["mismatch/mean"] for step in steps) < CLOSE
+
+
+def test_two_processes_have_a_vllm_each(tmp_path, wide_folder, rows_path):
+    tree = config_tree(
+        wide_folder,
+        rows_path,
+        model={"device": "cpu", "dtype": "float32"},
+        rollout={"engine": "vllm", "cache_gib": 0.125},
+        optim={"num_steps": 3},
+    )
+
+    codes, output = run_two(write_config(tmp_path, tree), patience_seconds=600)
+
+    assert codes == [0, 0], output
+    events = read_events(tmp_path / "two" / "events.jsonl")
+    assert only(events, "run_started")[0]["engine"].startswith("vLLM 0.32")
+    steps = [step["metrics"] for step in only(events, "step_finished")]
+    assert [metrics["mismatch/mean"] < CLOSE for metrics in steps] == [True] * 3
 
 
 def test_a_run_trains_while_vllm_samples(tmp_path, wide_folder, rows_path):
@@ -195,7 +233,7 @@ def test_a_real_language_model_is_sampled_as_transformers_does(tmp_path):
     assert main(["starter-llm", "--out", str(tmp_path)]) == 0
     folder = tmp_path / "model"
     policy = cpu_policy(folder)
-    engine = VllmEngine(policy, make_sampler(folder))
+    engine = engine_of(policy, start_process(folder))
     greedy = SamplingParams(max_new_tokens=24, temperature=0.0)
 
     requests = requests_of(policy, 1)
