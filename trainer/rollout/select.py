@@ -53,8 +53,10 @@ from trainer.types import Rollout
 
 OWN_DECODER = "Cohort's decoder"
 # vLLM takes about a minute to start, to compile and to record its graphs. The own
-# decoder samples several steps of a smaller model meanwhile.
+# decoder samples several steps of a smaller model meanwhile, and completions of a small
+# one that are short as fast as vLLM.
 _LEAST_PARAMETERS = 100_000_000
+_FEW_PARAMETERS, _FEW_TOKENS = 1_000_000_000, 512
 _LEAST_HEAD_SIZE = 32  # of vLLM's attention kernels
 _REMEDY = (
     'Set rollout.engine to "transformers", choose another model, or start servers with '
@@ -177,8 +179,15 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     for phase in phases:
         for complaint in complaints_of_vllm(phase.config):
             return complaint
-    if policy.num_parameters < _LEAST_PARAMETERS:
-        return f"vLLM starts slowly for a model of {policy.num_parameters:,} parameters"
+    count = policy.num_parameters
+    longest = max(phase.config.longest_completion for phase in phases)
+    if count < _LEAST_PARAMETERS or (
+        count < _FEW_PARAMETERS and longest <= _FEW_TOKENS
+    ):
+        return (
+            f"vLLM starts slowly for a model of {count:,} parameters and completions "
+            f"of {longest:,} tokens"
+        )
     if _head_size(policy) < _LEAST_HEAD_SIZE:
         return f"vLLM has no kernels for a head size of {_head_size(policy)}"
     return why_not_rotated(policy, _longest(config, policy))

@@ -156,7 +156,10 @@ def large_policy(**changes: Any) -> Any:
 
 @pytest.mark.usefixtures("installed")
 def test_auto_is_vllm_for_a_large_model_on_a_gpu() -> None:
+    longer = config_of(rollout={"max_new_tokens": 513})
+
     assert why_not_vllm(config_of(), large_policy()) == ""
+    assert why_not_vllm(longer, large_policy(num_parameters=500_000_000)) == ""
 
 
 @pytest.mark.usefixtures("installed")
@@ -170,6 +173,7 @@ def test_auto_is_vllm_for_a_large_model_on_a_gpu() -> None:
         ({"rollout": {"top_p": 0.9}}, {}, "top_p"),
         ({"rollout": {"temperature": 0.005}}, {}, "0.005"),
         ({}, {"num_parameters": 99_000_000}, "99,000,000"),
+        ({"rollout": {"max_new_tokens": 512}}, {"num_parameters": 10**9 - 1}, "512"),
         ({}, {"sizes": {"head_dim": 16}}, "16"),
         (
             {"_": None},
