@@ -24,6 +24,7 @@ import torch
 
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.credit import credit_groups
+from trainer.algorithm.entropy import choose_by_covariance, high_entropy
 from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.loss import BatchTotals, compares_with_the_old_policy, objective
 from trainer.algorithm.token_stats import TokenStatistics
@@ -47,6 +48,7 @@ from trainer.parallel.world import ALONE, World
 from trainer.run.outcome import LossTerms, Pass, StepOutcome, UpdateResult
 from trainer.run.phases import PhaseState
 from trainer.run.state import Run, RunState, choose_sizes, sample_kl
+from trainer.seeding import derive
 
 
 def train_step(
@@ -124,6 +126,14 @@ def train_on(
     kept_places = frozenset(chain.from_iterable(places))
 
     def update_by(minibatch: Minibatch, number: int) -> UpdateResult:
+        if config.loss.covariance is not None:
+            update = number * len(minibatches) + minibatches.index(minibatch)
+            choice = partial(
+                choose_by_covariance,
+                config=config.loss,
+                seed=derive(config.seed, "covariance", batch.step, update),
+            )
+            minibatch.choose("chosen", choice, "advantages", "sampling_logprobs")
         return run_update(
             run, state, minibatch, rate=rate, kept=() if number else kept_places
         )
@@ -150,6 +160,7 @@ def train_on(
         updates=updates,
         learning_rate=rate,
         kl_coef=phase.kl_coef if config.loss.kl_coef > 0 else None,
+        entropy_coef=phase.entropy_coef,
         staleness=phase.staleness(len(updates), age=age),
         is_on_policy=is_policys and age == 0,
         is_one_off=is_policys and age > 0,
@@ -164,16 +175,20 @@ def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) ->
     """Log-probs of the reference, and old log-probs if an update precedes their use.
 
     The first pass of the first minibatch uses the old policy itself, so its log-probs
-    serve; with a single minibatch no separate pass is needed.
+    serve; with a single minibatch no separate pass is needed. To keep tokens by their
+    entropy under the old policy, each minibatch has one.
     """
     reference, policy, config = state.phase.reference, run.policy, state.phase.config
-    temperature = config.logprob_temperature
+    temperature, share = config.logprob_temperature, config.loss.top_entropy_share
 
-    def add_old(micro_batches: Sequence[MicroBatch]) -> None:
+    def add_old(micro_batches: Sequence[MicroBatch], *, is_compared: bool) -> None:
         with torch.no_grad():
             for micro in micro_batches:
                 tick()
-                micro.old_logprobs, _ = policy.logprobs(micro, temperature=temperature)
+                logprobs, entropy = policy.logprobs(micro, temperature=temperature)
+                micro.entropy = entropy if share < 1 else None
+                if is_compared:
+                    micro.old_logprobs = logprobs
 
     def add_reference(micro_batches: Sequence[MicroBatch]) -> None:
         assert reference is not None
@@ -184,9 +199,12 @@ def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) ->
     if reference is not None and (config.loss.kl_estimator != "full" or is_preference):
         for minibatch in minibatches:
             state.budget.run(minibatch, add_reference)
-    if compares_with_the_old_policy(config.loss):
-        for minibatch in minibatches[1:]:
-            state.budget.run(minibatch, add_old)
+    for number, minibatch in enumerate(minibatches):
+        is_compared = number > 0 and compares_with_the_old_policy(config.loss)
+        if is_compared or share < 1:
+            state.budget.run(minibatch, partial(add_old, is_compared=is_compared))
+        if share < 1:
+            minibatch.choose("kept", partial(high_entropy, share=share), "entropy")
 
 
 def give_advantages(
@@ -319,6 +337,9 @@ def loss_of(
         entropy=entropy,
         kl_full=kl_full,
         kl_coef=terms.kl_coef,
+        entropy_coef=terms.entropy_coef,
+        kept=micro.kept,
+        chosen=micro.chosen,
         covered=micro.covered,
         totals=terms.totals,
     )

@@ -231,6 +231,18 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Entropy of the policy's next token.",
         ),
         Metric(
+            "entropy/coef",
+            "Entropy weight",
+            "weight",
+            "Entropy weight set by the entropy controller.",
+        ),
+        Metric(
+            "entropy/frac_kept",
+            "Tokens kept by entropy control",
+            "share",
+            "Tokens with a policy loss, by entropy and covariance.",
+        ),
+        Metric(
             "ratio/mean",
             "Policy ratio (mean)",
             "ratio",

@@ -25,6 +25,9 @@ def policy_loss(
     entropy: torch.Tensor | None = None,
     kl_full: torch.Tensor | None = None,
     kl_coef: float | None = None,
+    entropy_coef: float | None = None,
+    kept: torch.Tensor | None = None,
+    chosen: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """The loss of a batch, and its statistics.
 
@@ -42,6 +45,9 @@ def policy_loss(
         kl_full: [B, T], the divergence over the vocabulary at each token; needed in
             place of reference_logprobs when config.kl_estimator is "full".
         kl_coef: weight of the KL where it adapts; None: config.kl_coef.
+        entropy_coef: weight of the bonus where it adapts; None: config.entropy_coef.
+        kept: [B, T], 0 on tokens of too low an entropy.
+        chosen: [B, T], 1 on those that the covariance chose.
     """
     totals = BatchTotals(num_tokens=int(mask.sum().item()), num_sequences=mask.shape[0])
     loss, statistics = objective(
@@ -55,6 +61,9 @@ def policy_loss(
         entropy=entropy,
         kl_full=kl_full,
         kl_coef=kl_coef,
+        entropy_coef=entropy_coef,
+        kept=kept,
+        chosen=chosen,
         totals=totals,
     )
     return loss, {"loss": loss.item(), **statistics.metrics()}

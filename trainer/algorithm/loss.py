@@ -52,7 +52,7 @@ def surrogate_losses(
     """Return each token's policy loss, [B, T]; r = ratio, A = advantage, ℓ = ln r.
 
     - clip, gspo: -min(r·A, clip(r, 1-low, 1+high)·A); with dual_clip = c, where A < 0
-      the loss is at most -c·A (arXiv:1912.09729).
+      the loss is at most -c·A (arXiv:1912.09729). Clip with KL-Cov: -A·r.
     - reinforce: -A·log π.
     - cispo: -stop_gradient(clip(r, 1-low, 1+high))·A·log π (arXiv:2506.13585).
     - dppo_tv, dppo_kl: -A·r, 0 where `leaves_region`, with r = π/μ against the sampler
@@ -67,6 +67,8 @@ def surrogate_losses(
     match config.surrogate:
         case "reinforce":
             return -advantages * logprobs
+        case "clip" if config.covariance == "kl":
+            return -advantages * ratio
         case "cispo":
             return -bounded.detach() * advantages * logprobs
         case "dppo_tv" | "dppo_kl":
@@ -164,6 +166,8 @@ def clipped_tokens(
     match config.surrogate:
         case "reinforce" | "sapo" | "vespo":
             return never, never, never
+        case "clip" if config.covariance == "kl":
+            return never, never, never
         case "cispo":
             return low, high, never
         case "dppo_tv" | "dppo_kl":
@@ -198,6 +202,9 @@ def objective(
     entropy: torch.Tensor | None = None,
     kl_full: torch.Tensor | None = None,
     kl_coef: float | None = None,
+    entropy_coef: float | None = None,
+    kept: torch.Tensor | None = None,
+    chosen: torch.Tensor | None = None,
     covered: torch.Tensor | None = None,
     totals: BatchTotals,
 ) -> tuple[torch.Tensor, TokenStatistics]:
@@ -206,6 +213,8 @@ def objective(
     Summed over the parts of any split of the batch it is the batch's loss, since
     `totals` (of the whole batch) sets the divisor. `covered` are the places of the
     mask's ones in the flattened [B·T]; given, no GPU is waited for to find them.
+    `kept` [B, T] is 0 on tokens whose entropy is too low, `chosen` 1 on those that the
+    covariance chose; None where there is no such choice.
     """
     _check_shapes(logprobs, old_logprobs, advantages, mask)
     mask = mask.to(logprobs.dtype)
@@ -229,6 +238,11 @@ def objective(
         mask,
         config,
     )
+    if chosen is not None and config.covariance == "kl":
+        moved = (logprobs - old_logprobs).abs()
+        losses = losses + config.covariance_coef * chosen * moved
+    elif chosen is not None:
+        kept = 1 - chosen if kept is None else kept * (1 - chosen)
     weight: torch.Tensor | None = token_weights(
         config,
         gap=gap.detach(),
@@ -240,12 +254,15 @@ def objective(
     if weight is not None:
         losses = losses * weight
         by_sequence = sequence_weights(weight, mask)
+    if kept is not None:
+        losses = losses * kept
     if config.sampler_penalty > 0:
         losses = losses + config.sampler_penalty * gap_now.square()
     kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
     coef = config.kl_coef if kl_coef is None else kl_coef
     penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
-    losses = losses - _entropy_bonus(entropy, inside, config)
+    bonus = config.entropy_coef if entropy_coef is None else entropy_coef
+    losses = losses - _entropy_bonus(entropy, inside, bonus)
     differs = config.kl_aggregation not in (None, config.aggregation)
     if not differs:
         losses = losses + penalty
@@ -261,6 +278,7 @@ def objective(
         kl=kl,
         entropy=entropy,
         weight=weight,
+        kept=kept,
         mismatch=_mismatch(logprobs, old_logprobs, sampling_logprobs, config),
     )
     statistics = replace(statistics, sequence_weight=by_sequence)
@@ -343,16 +361,15 @@ def _kl_penalty(
 
 
 def _entropy_bonus(
-    entropy: torch.Tensor | None, inside: torch.Tensor, config: LossConfig
+    entropy: torch.Tensor | None, inside: torch.Tensor, coef: float
 ) -> torch.Tensor | float:
-    if config.entropy_coef == 0:
+    if coef == 0:
         return 0.0
     if entropy is None:
         raise ValueError(
-            f"An entropy weight of {config.entropy_coef:g} needs the entropy of "
-            "each token; got none."
+            f"An entropy weight of {coef:g} needs the entropy of each token; got none."
         )
-    return config.entropy_coef * torch.where(inside, entropy, 0.0)
+    return coef * torch.where(inside, entropy, 0.0)
 
 
 def aggregate(

@@ -25,6 +25,7 @@ class TokenStatistics:
     kl: torch.Tensor | None = None  # NaN: a token outside of the sample
     entropy: torch.Tensor | None = None
     weight: torch.Tensor | None = None  # of the correction
+    kept: torch.Tensor | None = None  # 0: entropy control leaves it out
     sequence_weight: torch.Tensor | None = None  # NaN: the loss covers no token of it
     # log π of the trainer less that of the rollout engine; NaN: a token not sampled
     mismatch: torch.Tensor | None = None
@@ -95,6 +96,8 @@ class TokenStatistics:
             values["kl/p99"] = percentile(self.kl, 0.99)
         if self.entropy is not None:
             values["entropy"] = _mean(self.entropy)
+        if self.kept is not None:
+            values["entropy/frac_kept"] = _mean(self.kept)
         if self.weight is not None:
             values["importance/mean"] = _mean(self.weight)
             values["importance/frac_masked"] = _mean(self.weight == 0)

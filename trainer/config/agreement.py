@@ -29,6 +29,7 @@ def complaints(config: Settings) -> Iterator[str]:
         )
     yield from _reference(config)
     yield from _kl(config)
+    yield from _entropy(config)
     yield from _credit(config)
     yield from _steps(config)
     buffer, longest = (
@@ -187,6 +188,37 @@ def _kl(config: Settings) -> Iterator[str]:
         )
 
 
+def _entropy(config: Settings) -> Iterator[str]:
+    loss, credit = config.loss, config.advantage.credit
+    chooses = loss.top_entropy_share < 1 or loss.covariance is not None
+    if chooses and loss.surrogate in ("gspo", "gmpo"):
+        yield (
+            "loss.top_entropy_share and loss.covariance leave out single tokens, but "
+            f'loss.surrogate = "{loss.surrogate}" has one ratio per sequence. Use '
+            '"clip".'
+        )
+    if loss.covariance == "kl" and loss.surrogate != "clip":
+        yield (
+            'loss.covariance = "kl" is a penalty beside the ratio of the surrogate '
+            f'"clip"; loss.surrogate is "{loss.surrogate}". Use "clip" for both.'
+        )
+    if loss.covariance is not None and credit in ("ones", "preference"):
+        yield (
+            "loss.covariance needs advantages that compare rewards; advantage.credit = "
+            f'"{credit}" gives none. Use "outcome", or leave the covariance empty.'
+        )
+    if loss.covariance == "clip" and loss.covariance_low >= loss.covariance_high:
+        yield (
+            f"loss.covariance_low is {loss.covariance_low:g}, not below "
+            f"loss.covariance_high, {loss.covariance_high:g}. Lower it."
+        )
+    if loss.entropy_target is not None and loss.entropy_coef > 1:
+        yield (
+            f"loss.entropy_target keeps the entropy weight within 0 and 1, but "
+            f"loss.entropy_coef is {loss.entropy_coef:g}. Lower it."
+        )
+
+
 def _steps(config: Settings) -> Iterator[str]:
     recipe = config.reward.step_recipe
     if recipe is None or config.advantage.credit != "process":
@@ -319,12 +351,16 @@ def _sampling(config: Settings) -> Iterator[str]:
             f'The ratio of loss.surrogate = "{loss.surrogate}" corrects for the '
             "rollout engine already. Remove loss.importance_correction."
         )
-    uses_sampling = loss.old_logprobs == "sampling" or loss.reads_gaps
+    uses_sampling = (
+        loss.old_logprobs == "sampling"
+        or loss.reads_gaps
+        or loss.covariance is not None
+    )
     if uses_sampling and (restrictions := restrictions_of(rollout)):
         yield (
             f"Completions are sampled with {restrictions}, which their "
             "log-probs leave out. Remove the setting, or use old_logprobs = "
-            '"policy" without a correction.'
+            '"policy" without a correction and loss.covariance.'
         )
     # A KL in the reward is measured on the log-probs of sampling.
     compares = uses_sampling or (loss.kl_in == "reward" and loss.kl_coef > 0)
@@ -333,12 +369,13 @@ def _sampling(config: Settings) -> Iterator[str]:
             f"Log-probs at temperature {config.logprob_temperature:g} cannot be "
             f"compared with sampling log-probs at {rollout.temperature:g}. Leave "
             'rollout.logprob_temperature empty, or use old_logprobs = "policy" '
-            'without a correction and kl_in = "loss".'
+            'without a correction and loss.covariance, and kl_in = "loss".'
         )
     if uses_sampling and loss.include_prompt:
         yield (
             "loss.include_prompt covers prompt tokens, which have no sampling "
-            'log-probs. Use old_logprobs = "policy" without a correction.'
+            'log-probs. Use old_logprobs = "policy" without a correction and '
+            "loss.covariance."
         )
     if rollout.source != "dataset":
         return

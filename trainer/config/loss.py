@@ -32,6 +32,10 @@ Surrogate = Literal[
     "vespo",
 ]
 SURROGATES: tuple[str, ...] = get_args(Surrogate)
+NO_COVARIANCE: NoEffect = {
+    "no tokens are chosen by covariance": {"loss.covariance": [None]}
+}
+IS_KL_COV: NoEffect = {"KL-Cov has no bounds": {"loss.covariance": ["kl"]}}
 NO_BOUNDS: NoEffect = {
     "reinforce has no ratio": {"loss.surrogate": ["reinforce"]},
     "this surrogate has no bounds": {"loss.surrogate": ["sapo", "vespo"]},
@@ -91,14 +95,14 @@ class LossConfig(Part):
         le=1,
         description="Lower clipping bound: the ratio is at least 1 minus this. For "
         "GMPO of the log-ratio, for DPPO of the distance from the rollout engine.",
-        json_schema_extra=about(no_effect=NO_BOUNDS | RATIO_IS_1),
+        json_schema_extra=about(no_effect=NO_BOUNDS | IS_KL_COV | RATIO_IS_1),
     )
     clip_high: float = Field(
         0.2,
         ge=0,
         le=10,
         description="Upper clipping bound: the ratio is at most 1 plus this.",
-        json_schema_extra=about(no_effect=NO_BOUNDS | RATIO_IS_1),
+        json_schema_extra=about(no_effect=NO_BOUNDS | IS_KL_COV | RATIO_IS_1),
     )
     sapo_tau_positive: float = Field(
         1.0,
@@ -161,6 +165,7 @@ class LossConfig(Part):
                     ]
                 }
             }
+            | IS_KL_COV
             | RATIO_IS_1
         ),
     )
@@ -367,6 +372,68 @@ class LossConfig(Part):
         le=10,
         description="Weight of the entropy bonus.",
         json_schema_extra=about(section="Entropy"),
+    )
+    entropy_target: float | None = Field(
+        None,
+        gt=0,
+        le=20,
+        description="Raise the entropy weight by 0.005 a step while the entropy is "
+        "below this, lower it while above, and give no bonus while above "
+        "(arXiv:2505.22312).",
+        json_schema_extra=about(unit="nats per token"),
+    )
+    top_entropy_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of a minibatch's tokens, those with the highest entropy, "
+        "that have a policy loss (arXiv:2506.01939).",
+    )
+    covariance: Literal["clip", "kl"] | None = Field(
+        None,
+        description="Hold back tokens whose advantage and log-prob are high together, "
+        "which lower the entropy most (arXiv:2505.22617).",
+        json_schema_extra=about(
+            choices={
+                "": "no token is held back",
+                "clip": "Clip-Cov: some have no policy loss",
+                "kl": "KL-Cov: a penalty on their change, and no clipping",
+            },
+        ),
+    )
+    covariance_share: float = Field(
+        2e-4,
+        gt=0,
+        le=1,
+        description="Share of a minibatch's tokens that are chosen by covariance.",
+        json_schema_extra=about(no_effect=NO_COVARIANCE),
+    )
+    covariance_low: float = Field(
+        1.0,
+        ge=0,
+        le=1_000,
+        description="Lower bound of the covariances that tokens are drawn from.",
+        json_schema_extra=about(no_effect=NO_COVARIANCE | IS_KL_COV),
+    )
+    covariance_high: float = Field(
+        5.0,
+        gt=0,
+        le=1_000,
+        description="Upper bound of the covariances that tokens are drawn from.",
+        json_schema_extra=about(no_effect=NO_COVARIANCE | IS_KL_COV),
+    )
+    covariance_coef: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        title="Covariance penalty",
+        description="Weight of KL-Cov's absolute log-ratio between the policy and the "
+        "old one.",
+        json_schema_extra=about(
+            no_effect=NO_COVARIANCE
+            | {"Clip-Cov has no penalty": {"loss.covariance": ["clip"]}}
+            | RATIO_IS_1
+        ),
     )
 
     @property

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
 
 from trainer.algorithm.advantages import Floats
+from trainer.algorithm.entropy import Bools
+from trainer.model.attention import sent
 from trainer.model.packing import Batch, MicroBatch, TrainingSample, set_advantages
 from trainer.parallel.world import ALONE, World
 
@@ -94,8 +97,8 @@ class Minibatch:
                 _unweighed(self.batch.pack(parts[shard.filler], device=self._device))
             )
         self.micro_batches = micros
-        _carry_over("old_logprobs", before, self.micro_batches, self._world)
-        _carry_over("reference_logprobs", before, self.micro_batches, self._world)
+        for name in ("old_logprobs", "reference_logprobs", "kept", "chosen"):
+            _carry_over(name, before, self.micro_batches, self._world)
         if self._advantages is not None:
             set_advantages(self.micro_batches, self._advantages)
 
@@ -123,6 +126,45 @@ class Minibatch:
         """Hand out the advantages of the step's batch, as `model.packing` does."""
         self._advantages = advantages
         set_advantages(self.micro_batches, advantages)
+
+    def choose(
+        self,
+        name: Literal["kept", "chosen"],
+        choice: Callable[..., Bools],
+        *read: str,
+    ) -> None:
+        """Mark the tokens of the loss that a choice among those of all processes picks.
+
+        Args:
+            name: the field of the micro-batches that has 1 where a token is picked.
+            choice: takes [N] of each field that is read, in the batch's order.
+            read: fields with [B, T], or with [B] of whole completions.
+        """
+        slots = {
+            self.batch.first + place: np.flatnonzero(covered)
+            for place, covered in enumerate(self.batch.covered)
+        }
+        own: dict[int, Floats] = {}
+        for micro in self.micro_batches:
+            spread = [
+                getattr(micro, field)
+                .reshape(len(micro.members), -1)
+                .expand_as(micro.mask)
+                for field in read
+            ]
+            rows = torch.stack(spread, dim=1).double().cpu().numpy()
+            for member, row in zip(micro.members, rows, strict=True):
+                own[member] = row[:, slots[member]]
+        tokens = in_batch_order(self._world, own)
+        # nothing to choose from where all completions are masked
+        chosen = choice(*tokens) if tokens.size else np.zeros(0, dtype=bool)
+        ends = np.cumsum([len(places) for places in slots.values()])
+        parts = dict(zip(slots, np.split(chosen, ends[:-1]), strict=True))
+        for micro in self.micro_batches:
+            marks = torch.zeros(micro.mask.shape)  # on the host, as for advantages
+            for row, member in enumerate(micro.members):
+                marks[row, slots[member]] = torch.from_numpy(parts[member]).float()
+            setattr(micro, name, sent(marks, self._device))
 
     @property
     def is_single_file(self) -> bool:
@@ -192,11 +234,11 @@ def completion_sums(
     return dict(zip(members, torch.cat(sums).tolist(), strict=True))
 
 
-def in_batch_order(world: World, own: Mapping[int, float]) -> Floats:
+def in_batch_order(world: World, own: Mapping[int, float | Floats]) -> Floats:
     """Return what all processes found of their completions, float64, in the batch's
-    order.
+    order: a number of each, or joined columns of its tokens.
     """
-    by_place: dict[int, float] = {}
+    by_place: dict[int, float | Floats] = {}
     for part in world.gather(dict(own)):
         by_place |= part
-    return np.array([by_place[place] for place in sorted(by_place)], dtype=np.float64)
+    return np.hstack([by_place[place] for place in sorted(by_place)]).astype(np.float64)

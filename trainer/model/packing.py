@@ -14,9 +14,9 @@ from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from trainer.algorithm.advantages import Floats
+from trainer.algorithm.entropy import Bools
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import LossConfig
 from trainer.events import EndReason
@@ -131,9 +131,6 @@ def _joined(ranges: Iterable[range]) -> torch.Tensor:
     )
 
 
-Bools = NDArray[np.bool_]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingSample:
     """A prompt with one completion.
@@ -180,6 +177,9 @@ class MicroBatch:
     advantages: torch.Tensor  # [B] or [B, T], 0 until they are set
     sampling_logprobs: torch.Tensor  # [B, T], NaN where not sampled, 0 on padding
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
+    entropy: torch.Tensor | None = None  # [B, T], of the old policy where it is read
+    kept: torch.Tensor | None = None  # [B, T], 0 on tokens of too low an entropy
+    chosen: torch.Tensor | None = None  # [B, T], 1 on those chosen by covariance
     reference_logprobs: torch.Tensor | None = None  # [B, T]
     is_filler: bool = False  # another process has it too, with all that it teaches
     _layouts: dict[tuple[torch.dtype, bool], Layout] = field(default_factory=dict)
@@ -226,20 +226,22 @@ class Batch:
         return frozenset(range(self.first, self.first + len(self.samples)))
 
     @property
+    def covered(self) -> list[Bools]:
+        """A mask for each sample, of its tokens with a log-prob: those in the loss."""
+        return [_covered(sample, self.loss) for sample in self.samples]
+
+    @property
     def totals(self) -> BatchTotals:
         """A masked token counts no longer, a wholly masked sequence still does."""
         return BatchTotals(
-            num_tokens=sum(
-                int(_covered(sample, self.loss).sum()) for sample in self.samples
-            ),
+            num_tokens=sum(int(covered.sum()) for covered in self.covered),
             num_sequences=len(self.samples),
         )
 
     @property
     def covered_places(self) -> list[int]:
         """Places of its samples with a token that the loss covers, among its own."""
-        pairs = enumerate(self.samples)
-        return [place for place, sample in pairs if _covered(sample, self.loss).any()]
+        return [place for place, covered in enumerate(self.covered) if covered.any()]
 
     def minibatches(self, count: int) -> list[Batch]:
         """Cut between groups into `count` parts whose groups differ by one at most.

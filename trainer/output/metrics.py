@@ -277,6 +277,7 @@ def step_metrics(
         | update_metrics(outcome, samples_kl=config.samples_kl)
         | {"lr": outcome.learning_rate}
         | _given("kl/coef", outcome.kl_coef)
+        | _given("entropy/coef", outcome.entropy_coef)
         | _given("staleness/mean", outcome.staleness)
     )
 

@@ -25,6 +25,7 @@ class LossTerms(NamedTuple):
     config: RunConfig  # of the run or phase
     totals: BatchTotals  # of the minibatch, which its losses are divided by
     kl_coef: float | None = None  # in place of the configured one where it adapts
+    entropy_coef: float | None = None  # likewise
     reference: Reference | None = None  # asked once more for a KL over the vocabulary
 
 
@@ -65,6 +66,7 @@ class StepOutcome:
     updates: Sequence[UpdateResult]
     learning_rate: float
     kl_coef: float | None  # None: no KL is weighed
+    entropy_coef: float | None  # None: it does not adapt
     staleness: float | None  # updates between sampling and use; None: not sampled
     is_on_policy: bool  # the engine sampled with the weights of the step's beginning
     is_one_off: bool = False  # it did with those of the step before

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from trainer.algorithm.entropy import AdaptiveEntropy
 from trainer.algorithm.kl import AdaptiveKL
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import ReferenceConfig, RunConfig
@@ -40,6 +43,7 @@ class PhaseState:
     kl_sample: KLSample | None
     optimizer: Optimizer
     kl: AdaptiveKL | None  # a weight that follows its target
+    entropy: AdaptiveEntropy | None  # likewise
     start: FrozenReference | None  # sampled from, where the run's own start is not
     num_updates: int = 0
 
@@ -51,9 +55,15 @@ class PhaseState:
     def kl_coef(self) -> float:
         return self.config.loss.kl_coef if self.kl is None else self.kl.coef
 
+    @property
+    def entropy_coef(self) -> float | None:
+        return None if self.entropy is None else self.entropy.weight
+
     def loss_terms(self, totals: BatchTotals) -> LossTerms:
         """Return the terms for a minibatch with these totals."""
-        return LossTerms(self.config, totals, self.kl_coef, self.reference)
+        return LossTerms(
+            self.config, totals, self.kl_coef, self.entropy_coef, self.reference
+        )
 
     def place(self, step: int) -> int:
         """Return the number of one of the run's steps within the phase."""
@@ -91,7 +101,7 @@ class PhaseState:
     def after_step(
         self, step: int, policy: Policy, updates: Sequence[UpdateResult]
     ) -> None:
-        """Do what is due every so many steps, and what follows the measured KL."""
+        """Do what is due every so many steps, and adapt weights to KL and entropy."""
         place, config = self.place(step), self.config
         self.num_updates += len(updates)
         if self.reference is not None:
@@ -99,9 +109,14 @@ class PhaseState:
         every = config.optim.reset_every_steps
         if every > 0 and place % every == 0:
             self.optimizer.forget()
+        # The first pass sees each completion once.
+        first = updates[: len(updates) // self.config.optim.updates_per_batch]
+        target = config.loss.entropy_target
+        if self.entropy is not None and target is not None:
+            parts = [u.statistics.entropy for u in first]
+            entropies = torch.cat([part for part in parts if part is not None])
+            self.entropy.update(entropies.double().mean().item(), target=target)
         if self.kl is not None:
-            # The first pass sees each completion once.
-            first = updates[: len(updates) // self.config.optim.updates_per_batch]
             sums = [
                 u.statistics.kl.double().sum().item()
                 for u in first
@@ -114,12 +129,15 @@ class PhaseState:
         return {
             "kl": None if self.kl is None else self.kl.state_dict(),
             "num_updates": self.num_updates,
+            **({"entropy": asdict(self.entropy)} if self.entropy else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         # A fork may begin to follow a target in the middle.
         if self.kl is not None and state["kl"] is not None:
             self.kl.load_state_dict(state["kl"])
+        if self.entropy is not None and "entropy" in state:
+            self.entropy = AdaptiveEntropy(**state["entropy"])
         self.num_updates = state["num_updates"]
 
 
@@ -168,6 +186,9 @@ def make_phase(
         kl=None
         if loss.kl_target is None
         else AdaptiveKL(loss.kl_coef, loss.kl_target, loss.kl_horizon),
+        entropy=None
+        if loss.entropy_target is None
+        else AdaptiveEntropy(loss.entropy_coef),
         start=start,
     )
     if saved is not None:

@@ -43,7 +43,7 @@ NO_EVALUATION = "The run has no held-out evaluation."
 SCORES = r"^eval/{set}/(mean|pass@\d+|maj@(?!1$)\d+)$"
 AXES = frozenset({"total/tokens", "total/completions"})  # beside step and time
 # Measured of many prompts, scheduled or counted: there is no noise to smooth away.
-STILL = r"^(eval|total)/|/weight$|^(lr|kl/coef|staleness/mean)$"
+STILL = r"^(eval|total)/|/weight$|^(lr|kl/coef|entropy/coef|staleness/mean)$"
 
 X_AXES = ("step", "time", "tokens", "samples")
 MAX_SMOOTHING = 0.99

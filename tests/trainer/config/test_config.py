@@ -222,6 +222,26 @@ STEPS = OVERLONG | {
             "loss.kl_coef = 0.1",
         ),
         ({"optim": {"num_steps": 5, "warmup_steps": 5}}, "warmup_steps is 5"),
+        (
+            {"loss": {"surrogate": "gspo", "top_entropy_share": 0.2}},
+            "one ratio per sequence",
+        ),
+        ({"loss": {"surrogate": "gmpo", "covariance": "clip"}}, "one ratio per seq"),
+        ({"loss": {"surrogate": "sapo", "covariance": "kl"}}, 'is "sapo"'),
+        (
+            {"loss": {"covariance": "clip"}, "advantage": {"credit": "ones"}},
+            '"ones" gives none',
+        ),
+        (
+            {"loss": {"covariance": "clip", "covariance_low": 5.0}},
+            "covariance_low is 5",
+        ),
+        ({"loss": {"covariance": "kl", "include_prompt": True}}, "no sampling"),
+        (
+            {"loss": {"covariance": "kl"}, "rollout": {"logprob_temperature": 0.5}},
+            "at temperature 0.5",
+        ),
+        ({"loss": {"entropy_target": 0.2, "entropy_coef": 2.0}}, "entropy_coef is 2"),
     ],
 )
 def test_settings_that_contradict_are_refused(parts, complaint):

@@ -1,12 +1,16 @@
 """Minibatches: split again with their log-probs, and finer where memory is short."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier, get_ident
 
 import numpy as np
 import pytest
 import torch
 
 from tests.trainer.samples import make_batch
+from trainer.config import LossConfig
 from trainer.model.budget import MemoryBudget
 from trainer.model.microbatches import (
     Minibatch,
@@ -80,6 +84,97 @@ def test_sums_leave_padding_and_keep_the_batchs_order():
     sums = in_batch_order(ALONE, completion_sums(minibatch.micro_batches, ones))
 
     assert sums.tolist() == [len(s.completion_ids) for s in batch.samples]
+
+
+def masked_batch() -> Batch:
+    """The loss leaves out the end of each completion, and all of truncated ones."""
+    loss = LossConfig(mask_end_token=True, mask_truncated=True)
+    samples = list(make_batch(9).samples)
+    samples[4] = replace(samples[4], end_reason="length")
+    return Batch(tuple(samples), loss=loss)
+
+
+def choose_even(numbers: np.ndarray, of_completion: np.ndarray) -> np.ndarray:
+    assert (numbers // 100 == of_completion).all()
+    assert numbers.tolist() == sorted(numbers)
+    return numbers % 2 == 0
+
+
+def in_share(share: Minibatch, name: str) -> dict[tuple[int, int], bool]:
+    """Tell of each token of a process's loss whether it is picked."""
+    return {
+        (member, slot): bool(getattr(micro, name)[row, slot])
+        for micro in share.micro_batches
+        for row, member in enumerate(micro.members)
+        for slot in micro.mask[row].nonzero()[:, 0].tolist()
+    }
+
+
+class Threads:
+    """Processes that are threads here."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.barrier = size, Barrier(size)
+        self.values: list[object] = [None] * size
+        self.ranks: dict[int, int] = {}
+
+    @property
+    def rank(self) -> int:
+        return self.ranks.setdefault(get_ident(), len(self.ranks))
+
+    def gather(self, value: object) -> list[object]:
+        self.values[self.rank] = value
+        self.barrier.wait(10)
+        values = list(self.values)
+        self.barrier.wait(10)
+        return values
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("max_tokens", [30, 200])
+def test_a_choice_among_tokens_does_not_depend_on_the_split(size, max_tokens):
+    batch, threads = masked_batch(), Threads(size)
+
+    def choose(_: int) -> dict[tuple[int, int], bool]:
+        threads.barrier.wait(10)
+        share = Minibatch(batch, max_tokens=max_tokens, device=CPU, world=threads)
+        share.set_advantages(np.arange(9.0))
+        label(share)
+        share.choose("chosen", choose_even, "reference_logprobs", "advantages")
+        return in_share(share, "chosen")
+
+    with ThreadPoolExecutor(size) as pool:
+        parts = list(pool.map(choose, range(size)))
+
+    assert {
+        token: is_picked for part in parts for token, is_picked in part.items()
+    } == {
+        (place, int(slot)): slot % 2 == 0
+        for place, covered in enumerate(batch.covered)
+        for slot in np.flatnonzero(covered)
+    }
+
+
+def test_a_choice_follows_its_completions_into_another_cut():
+    minibatch = cut(masked_batch(), 200)
+    label(minibatch)
+    minibatch.choose("kept", lambda numbers: numbers % 3 == 0, "reference_logprobs")
+    before = in_share(minibatch, "kept")
+
+    minibatch.cut(30)
+
+    assert in_share(minibatch, "kept") == before
+    assert set(before.values()) == {True, False}
+
+
+def test_nothing_is_chosen_where_the_loss_covers_nothing():
+    loss = LossConfig(mask_truncated=True)
+    samples = [replace(s, end_reason="length") for s in make_batch(3).samples]
+    minibatch = cut(Batch(tuple(samples), loss=loss), 200)
+
+    minibatch.choose("kept", lambda _: pytest.fail("chosen"), "sampling_logprobs")
+
+    assert [micro.kept.any().item() for micro in minibatch.micro_batches] == [False]
 
 
 class Memory:

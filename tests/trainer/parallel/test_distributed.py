@@ -87,6 +87,26 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "aggregation": "sequence_mean_token_mean",
         },
     },
+    "entropy-control": OFTEN
+    | {
+        "loss": {
+            "entropy_target": 3.5,
+            "top_entropy_share": 0.3,
+            "covariance": "clip",
+            "covariance_share": 0.1,
+            "covariance_low": 0.01,
+            "mask_truncated": True,
+        }
+    },
+    "kl-covariance": {
+        "loss": {
+            "covariance": "kl",
+            "covariance_share": 0.1,
+            "top_entropy_share": 0.5,
+        },
+        # of many updates without clipping, which carry on more rounding
+        "optim": OFTEN["optim"] | {"learning_rate": 1e-5},
+    },
     "lora": KL | {"model": {"lora_rank": 4}},
     "gradient-checkpointing": {"model": {"gradient_checkpointing": True}},
     # the adapters' base is the reference while the whole copy is sampled from

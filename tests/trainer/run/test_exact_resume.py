@@ -86,12 +86,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
             {"name": "two", "num_steps": 3, "changes": FROZEN_START},
         ],
     },
+    "entropy-control": {
+        "loss": {
+            "entropy_target": 3.5,
+            "top_entropy_share": 0.3,
+            "covariance": "clip",
+            "covariance_share": 0.1,
+            "covariance_low": 0.01,
+        },
+        "optim": {"minibatches": 2},
+    },
+    "kl-covariance": {"loss": {"covariance": "kl", "covariance_share": 0.1}},
     "scored-by-workers": {"reward": {"num_workers": 2}},
 }
 
 SEVERAL = (2, 64)  # passes, and micro-batches in each: what holds most to be kept
 # A changing reference with a KL controller, and a batch sampled ahead in rounds.
-SOME = {"adaptive-kl-and-reset-reference", "one-step-off-refill"}
+SOME = {
+    "adaptive-kl-and-reset-reference",
+    "entropy-control",
+    "one-step-off-refill",
+}
 
 
 def marks(variant: str, sizes: tuple[int, int]) -> list[pytest.MarkDecorator]:
