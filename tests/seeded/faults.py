@@ -87,6 +87,27 @@ FAULTS = [
         "tests/trainer/model/test_micro_batches.py tests/trainer/algorithm/test_losses.py",
     ),
     Fault(
+        "Y1",
+        "trainer/algorithm/entropy.py",
+        "np.quantile(entropies, 1 - share)",
+        "np.quantile(entropies, share)",
+        "tests/trainer/algorithm/test_entropy.py",
+    ),
+    Fault(
+        "Y2",
+        "trainer/model/microbatches.py",
+        '"reference_logprobs", "kept", "chosen")',
+        '"reference_logprobs")',
+        "tests/trainer/model/test_minibatches.py",
+    ),
+    Fault(
+        "Y3",
+        "trainer/run/phases.py",
+        '            self.entropy = AdaptiveEntropy(**state["entropy"])',
+        "            pass",
+        "tests/trainer/run/test_exact_resume.py",
+    ),
+    Fault(
         "K1",
         "trainer/algorithm/kl.py",
         "return torch.expm1(-bounded) + bounded",
