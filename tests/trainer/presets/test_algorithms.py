@@ -30,6 +30,7 @@ class Numbers:
     logp: Array
     old: Array
     ref: Array
+    sampling: Array
     mask: Array
     rewards: Array
 
@@ -49,7 +50,11 @@ def numbers(rewards: list[list[float]]) -> Numbers:
     # whose k3 is 142.
     old[:, 0] = logp[:, 0] + np.where(np.arange(P * G) % 2, 2.0, -2.0)
     ref[3, 0] = logp[3, 0] + 5.0
-    return Numbers(logp, old, ref, mask, np.array(rewards))
+    # The rollout engine disagrees with the trainer: by e^2 and e^-1 on last tokens.
+    sampling = old + chance.normal(0, 0.3, size=logp.shape)
+    last, rows = lengths - 1, np.arange(P * G)
+    sampling[rows, last] = old[rows, last] + np.where(rows % 3, 1.0, -2.0)
+    return Numbers(logp, old, ref, sampling, mask, np.array(rewards))
 
 
 SPREAD = [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.25, 0.0], [-2.0, 2.25, 0.0, 0.25]]
@@ -203,6 +208,49 @@ def opo(n: Numbers) -> tuple[Array, float]:
     return a, -mean_of_tokens(n, clipped(n, a.reshape(-1, 1), 0.2, 0.2))
 
 
+def icepop(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-6)
+    k = np.exp(n.old - n.sampling)
+    kept = np.where((k >= 0.5) & (k <= 5.0), k, 0.0)
+    objective = kept * clipped(n, a.reshape(-1, 1), 0.2, 0.2)
+    return a, -mean_of_completion_means(n, objective)
+
+
+def deepseek_v32(n: Numbers) -> tuple[Array, float]:
+    a = n.rewards - n.rewards.mean(axis=1, keepdims=True)
+    divergence = ((n.sampling - n.logp) * n.mask).sum(axis=1) / n.lengths
+    kept = np.where((a.ravel() < 0) & (divergence > 0.5), 0.0, 1.0).reshape(-1, 1)
+    kl = np.exp(n.logp - n.old) * k3(n)
+    objective = clipped(n, a.reshape(-1, 1), 10.0, 10.0) * kept - 0.001 * kl
+    return a, -mean_of_completion_means(n, objective)
+
+
+def sapo(n: Numbers) -> tuple[Array, float]:
+    a = z_scores(n.rewards, ddof=1, eps=1e-6)
+    weight = a.reshape(-1, 1)
+    tau = np.where(weight > 0, 1.0, 1.05)
+    gate = 4 / tau / (1 + np.exp(-tau * (np.exp(n.logp - n.old) - 1)))
+    return a, -mean_of_completion_means(n, gate * weight)
+
+
+def dppo_objective(n: Numbers, a: Array, bound: float) -> Array:
+    moved = np.exp(n.logp) - np.exp(n.sampling)
+    leaves = np.where(a > 0, moved > bound, moved < -bound)
+    return np.where(leaves, 0.0, np.exp(n.logp - n.sampling) * a)
+
+
+def dppo(n: Numbers) -> tuple[Array, float]:
+    a = n.rewards - n.rewards.mean(axis=1, keepdims=True)
+    objective = dppo_objective(n, a.reshape(-1, 1), 0.15) * n.mask
+    return a, float(-(objective.sum(axis=1) / 8192).mean())
+
+
+def dppo_of_prime_rl(n: Numbers) -> tuple[Array, float]:
+    a, _ = dppo(n)
+    losses = -dppo_objective(n, a.reshape(-1, 1), 0.2)
+    return a, mean_of_tokens(n, losses + 1e-3 * (n.logp - n.sampling) ** 2)
+
+
 PUBLISHED: dict[str, Callable[[Numbers], tuple[Array, float]]] = {
     "rlox": rlox,
     "nano-aha-moment": nano_aha_moment,
@@ -220,6 +268,10 @@ PUBLISHED: dict[str, Callable[[Numbers], tuple[Array, float]]] = {
     "luspo": luspo,
     "cispo": cispo,
     "opo": opo,
+    "icepop": icepop,
+    "deepseek-v32": deepseek_v32,
+    "sapo": sapo,
+    "dppo": dppo,
 }
 
 
@@ -228,13 +280,15 @@ def config_of(name: str, **changes: Any) -> RunConfig:
 
 
 def engine_loss(config: RunConfig, n: Numbers, advantages: Array) -> float:
+    is_sampling = config.loss.old_logprobs == "sampling"
     loss, _ = policy_loss(
         torch.from_numpy(n.logp),
-        torch.from_numpy(n.old),
+        torch.from_numpy(n.sampling if is_sampling else n.old),
         torch.from_numpy(advantages),
         torch.from_numpy(n.mask),
         config.loss_of_run,
         torch.from_numpy(n.ref) if config.loss.kl_coef else None,
+        sampling_logprobs=torch.from_numpy(n.sampling),
     )
     return loss.item()
 
@@ -287,16 +341,46 @@ def test_rlox_can_be_had_as_it_is_coded():
     assert abs(rlox(n)[1] - rlox_code(n)[1]) > 1e-3
 
 
-def test_the_batch_meets_the_odd_cases():
+def test_dppo_can_be_had_as_prime_rl_has_it():
+    n = numbers(SPREAD)
+    bounds = {"clip_low": 0.2, "clip_high": 0.2}
+    rest = {"sampler_penalty": 1e-3, "aggregation": "token_mean"}
+
+    check(config_of("dppo", loss=bounds | rest), n, dppo_of_prime_rl(n))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("verl", {"dual_clip": None}),
+        ("verl", {"kl_clamp": None}),
+        ("icepop", {"importance_floor": None}),
+        ("icepop", {"importance_cap": 100.0}),
+        ("deepseek-v32", {"off_policy_mask": None}),
+        ("deepseek-v32", {"off_policy_mask": 1.0}),
+        ("deepseek-v32", {"kl_ratio": False}),
+        ("sapo", {"sapo_tau_negative": 1.0}),
+        ("dppo", {"clip_low": 1.0}),
+        ("dppo", {"clip_high": 1.0}),
+    ],
+)
+def test_the_batch_meets_each_bound(name, change):
+    n = numbers(SPREAD)
+    config = config_of(name, loss=change)
+
+    advantages = group_advantages(n.rewards, config.advantage).flatten()
+
+    difference = abs(engine_loss(config, n, advantages) - PUBLISHED[name](n)[1])
+    assert difference > (1e-6 if name == "dppo" else 1e-4)  # which divides by 8,192
+
+
+def test_the_batch_separates_the_presets():
     """Else presets that differ in a bound would agree on it."""
     n = numbers(SPREAD)
 
-    losses = {name: published(n)[1] for name, published in PUBLISHED.items()}
-    assert len({round(loss, 6) for loss in losses.values()}) == len(losses)
-    for change in ({"dual_clip": None}, {"kl_clamp": None}):
-        config = config_of("verl", loss=change)
-        advantages = group_advantages(n.rewards, config.advantage)
-        assert abs(engine_loss(config, n, advantages.flatten()) - losses["verl"]) > 1e-4
+    losses = {round(published(n)[1], 6) for published in PUBLISHED.values()}
+
+    assert len(losses) == len(PUBLISHED)
 
 
 def test_process_supervision_sums_later_steps():
