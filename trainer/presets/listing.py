@@ -13,13 +13,25 @@ _AGGREGATIONS = {
     "token_mean": "mean of all tokens",
     "sequence_mean_token_mean": "mean of each completion's token mean",
     "sequence_mean_token_sum": "mean of each completion's token sum",
-    "constant": "sum ÷ (completions × constant)",
+    "constant": "sum ÷ (completions × {:,})",
 }
 _BASELINES = {
     "mean": "r − mean",
     "leave_one_out": "r − mean of others",
     "length_weighted": "r − mean by length",
     "none": "r",
+}
+_WITHOUT_BOUNDS = {
+    "reinforce": "log-prob, no ratio",
+    "sapo": "sapo, τ {0.sapo_tau_positive:g} and {0.sapo_tau_negative:g}",
+    "vespo": "vespo",
+}
+_CORRECTIONS = {
+    "importance_correction": "{0.importance_correction} ≤ {0.importance_cap:g}",
+    "importance_floor": "≥ {0.importance_floor:g}",
+    "geometric_mask": "mean gap ≤ {0.geometric_mask:g}",
+    "off_policy_mask": "mean fall ≤ {0.off_policy_mask:g} if A < 0",
+    "sampler_penalty": "{0.sampler_penalty:g} × squared log-ratio",
 }
 _DYNAMIC_SAMPLING = {"off": "kept", "drop": "dropped", "refill": "replaced"}
 _SCALES = {"group_std": "std", "batch_std": "batch std", "mean": "mean", "none": ""}
@@ -48,14 +60,19 @@ def describe(config: RunConfig) -> dict[str, str]:
     if compares:
         group_of_one = {"zero": "0", "raw": "its reward"}[advantage.singleton]
 
-    ratio = "log-prob, no ratio"
-    if loss.surrogate != "reinforce":
-        ratio = f"{loss.surrogate} −{loss.clip_low:g}, +{loss.clip_high:g}"
-        ratio += f", dual {loss.dual_clip:g}" if loss.dual_clip else ""
-    aggregation = _AGGREGATIONS[loss.aggregation]
-    if loss.aggregation == "constant":
-        length = f"{config.loss_of_run.constant_length:,}"
-        aggregation = aggregation.replace("constant", length)
+    ratio = _WITHOUT_BOUNDS.get(loss.surrogate, "").format(loss)
+    if not ratio:
+        ratio = (
+            f"{loss.surrogate} −{loss.clip_low:g}, +{loss.clip_high:g}"
+            + (f", dual {loss.dual_clip:g}" if loss.dual_clip else "")
+            + (", to the sampler" if loss.old_logprobs == "sampling" else "")
+        )
+    corrections = [
+        text.format(loss) for name, text in _CORRECTIONS.items() if getattr(loss, name)
+    ]
+    aggregation = _AGGREGATIONS[loss.aggregation].format(
+        config.loss_of_run.constant_length
+    )
     left_out = ["truncated"] if loss.mask_truncated else []
     left_out += ["end token"] if loss.mask_end_token else []
     tokens = "completion" + (", prompt" if loss.include_prompt else "")
@@ -63,7 +80,8 @@ def describe(config: RunConfig) -> dict[str, str]:
 
     kl = kind = "none"
     if loss.kl_coef != 0:
-        kl = f"{loss.kl_coef:g} × {loss.kl_estimator} in the {loss.kl_in}"
+        estimator = loss.kl_estimator + (" × ratio" if loss.kl_ratio else "")
+        kl = f"{loss.kl_coef:g} × {estimator} in the {loss.kl_in}"
         kl += f", within ±{loss.kl_clamp:g}" if loss.kl_clamp else ""
         if loss.kl_aggregation not in (None, loss.aggregation):
             kl += f", {_AGGREGATIONS[loss.kl_aggregation]}"
@@ -97,6 +115,7 @@ def describe(config: RunConfig) -> dict[str, str]:
         "Group of one completion": group_of_one,
         "Groups with equal rewards": _DYNAMIC_SAMPLING[rollout.dynamic_sampling],
         "Ratio and clip": ratio,
+        "Sampler correction": ", ".join(corrections) or "none",
         "Loss aggregation": aggregation,
         "Tokens": tokens,
         "KL": kl,

@@ -205,6 +205,19 @@ def test_the_table_has_every_preset_and_point(capsys):
     assert all(f"`{name}`" in lines[0] for name in SYSTEMS)
 
 
+def test_the_table_tells_methods_by_what_they_change():
+    points = {name: describe(config_of(name)) for name in SYSTEMS}
+
+    ratio, correction = "Ratio and clip", "Sampler correction"
+    assert points["sapo"][ratio] == "sapo, τ 1 and 1.05"
+    assert points["dppo"][ratio] == "dppo_tv −0.15, +0.15, to the sampler"
+    assert points["icepop"][correction] == "token_mask ≤ 5, ≥ 0.5"
+    assert points["deepseek-v32"][correction] == "mean fall ≤ 0.5 if A < 0"
+    assert points["deepseek-v32"]["KL"] == "0.001 × k3 × ratio in the loss"
+    assert points["dr-grpo"]["Loss aggregation"] == "sum ÷ (completions × 3,000)"
+    assert points["trl"][correction] == "none"
+
+
 def test_a_reward_of_our_own_has_no_published_grader(tmp_path, capsys):
     arguments = ["score", "--preset", "dapo", "--as-published", "--rows", "none"]
 
