@@ -53,7 +53,8 @@ def choose_by_covariance(
         inside = np.flatnonzero(is_inside & (covariance < config.covariance_high))
         places = inside[permutation(seed, len(inside))[:count]]
     chosen: Bools = np.isin(np.arange(len(covariance)), places)
-    chosen[np.isnan(covariance)] = False
+    # without one above 0 nothing lowers the entropy; NaN is not above 0 either
+    chosen[~(covariance > 0)] = False
     return chosen
 
 

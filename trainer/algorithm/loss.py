@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from trainer.algorithm.corrections import sequence_weights, token_weights
+from trainer.algorithm.corrections import (
+    importance_weights,
+    sequence_weights,
+    token_weights,
+)
 from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import LossConfig
@@ -48,6 +52,8 @@ def surrogate_losses(
     advantages: torch.Tensor,
     mask: torch.Tensor,
     config: LossConfig,
+    *,
+    correction: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return each token's policy loss, [B, T]; r = ratio, A = advantage, ℓ = ln r.
 
@@ -56,12 +62,14 @@ def surrogate_losses(
     - reinforce: -A·log π.
     - cispo: -stop_gradient(clip(r, 1-low, 1+high))·A·log π (arXiv:2506.13585).
     - dppo_tv, dppo_kl: -A·r, 0 where `leaves_region`, with r = π/μ against the sampler
-      (arXiv:2602.04879).
+      (arXiv:2602.04879); above importance_cap the gradient is that of -A·cap·log π, as
+      a rare token's r may be thousands within the region.
     - sapo: -A·(4/τ)·σ(τ·(r - 1)), τ by the sign of A (arXiv:2511.20347).
     - gmpo: -A·s of each token, s = exp(mean ℓ̃) of its sequence, where ℓ̃ is ℓ bounded by
       [-low, high] where A draws it further out (arXiv:2507.20673).
     - vespo: -stop_gradient(φ)·A·log π, φ = exp(λ + k·ln W - λ·W), with W the product of
-      a sequence's ratios, k and λ by the sign of A (arXiv:2602.10693).
+      a sequence's ratios and of its correction, k and λ by the sign of A
+      (arXiv:2602.10693).
     """
     bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     match config.surrogate:
@@ -73,7 +81,10 @@ def surrogate_losses(
             return -bounded.detach() * advantages * logprobs
         case "dppo_tv" | "dppo_kl":
             low, high = leaves_region(logprobs, old_logprobs, advantages, config)
-            return torch.where(low | high, 0.0, -advantages * ratio)
+            # above the cap 1 + ln π - stop_gradient(ln π) is 1, with ln π's gradient
+            slope = config.importance_cap * (1 + logprobs - logprobs.detach())
+            held = torch.where(ratio > config.importance_cap, slope, ratio)
+            return torch.where(low | high, 0.0, -advantages * held)
         case "sapo":
             positive, negative = config.sapo_tau_positive, config.sapo_tau_negative
             tau = torch.full_like(ratio, positive).where(advantages > 0, negative)
@@ -88,9 +99,8 @@ def surrogate_losses(
             )
             return -advantages * _sequence_mean(log_ratio, mask).exp()
         case "vespo":
-            return -_vespo_weight(ratio, advantages, mask, config) * (
-                advantages * logprobs
-            )
+            weight = _vespo_weight(ratio, correction, advantages, mask, config)
+            return -weight * advantages * logprobs
     losses = -torch.minimum(ratio * advantages, bounded * advantages)
     if config.dual_clip is None:
         return losses
@@ -124,11 +134,14 @@ _LEAST_REST = 1e-8  # of what is left to other tokens, so that its ratio is a nu
 
 def _vespo_weight(
     ratio: torch.Tensor,
+    correction: torch.Tensor | None,
     advantages: torch.Tensor,
     mask: torch.Tensor,
     config: LossConfig,
 ) -> torch.Tensor:
     total = (ratio.detach().log() * mask).sum(dim=1, keepdim=True)
+    if correction is not None:  # of a sequence, so the same for each of its tokens
+        total = total + correction.log().clamp(min=_LEAST_LOG_WEIGHT)
     log_weight = total.clamp(_LEAST_LOG_WEIGHT, 20.0)
     is_good = advantages >= 0
     power, decay = (
@@ -138,7 +151,8 @@ def _vespo_weight(
             (config.vespo_decay, config.vespo_decay_negative),
         )
     )
-    return (decay + power * log_weight - decay * log_weight.exp()).exp()
+    exponent = decay + power * log_weight - decay * log_weight.exp()
+    return exponent.clamp(max=20.0).exp()
 
 
 _LEAST_LOG_WEIGHT = math.log(1e-8)
@@ -230,13 +244,17 @@ def objective(
     ratio = importance_ratio(logprobs, old_logprobs, mask, config)
     gap = _gaps(old_logprobs, sampling_logprobs, mask, config)
     gap_now = _gaps(logprobs, sampling_logprobs, mask, config)
+    correction: torch.Tensor | None = None
+    if config.corrects_ratio:
+        correction = importance_weights(config, gap.detach())
     losses = surrogate_losses(
         logprobs,
         old_logprobs,
-        ratio * gap.detach().exp() if config.corrects_ratio else ratio,
+        ratio,
         advantages,
         mask,
         config,
+        correction=correction,
     )
     if chosen is not None and config.covariance == "kl":
         moved = (logprobs - old_logprobs).abs()
@@ -250,10 +268,11 @@ def objective(
         advantages=advantages,
         mask=mask,
     )
-    by_sequence = None
     if weight is not None:
         losses = losses * weight
-        by_sequence = sequence_weights(weight, mask)
+    if correction is not None:  # which is in the surrogate already
+        weight = correction if weight is None else correction * weight
+    by_sequence = None if weight is None else sequence_weights(weight, mask)
     if kept is not None:
         losses = losses * kept
     if config.sampler_penalty > 0:

@@ -290,10 +290,12 @@ def _credit(config: Settings) -> Iterator[str]:
         )
     yield from _pass_at_k(config)
     is_alone = loss.kl_coef == 0 or loss.kl_in == "reward"
-    if advantage.weight == 0 and is_alone and loss.entropy_coef == 0:
+    has_penalty = loss.sampler_penalty > 0 or loss.covariance == "kl"
+    has_bonus = loss.entropy_coef > 0 or loss.entropy_target is not None
+    if advantage.weight == 0 and is_alone and not (has_penalty or has_bonus):
         yield (
             "advantage.weight = 0 leaves nothing to train on. Raise it, or use a KL in "
-            "the loss (loss.kl_coef) or an entropy bonus."
+            "the loss (loss.kl_coef), an entropy bonus or loss.sampler_penalty."
         )
     if advantage.weight != 1 and advantage.credit == "preference":
         yield (
@@ -313,6 +315,13 @@ def _credit(config: Settings) -> Iterator[str]:
         yield (
             'advantage.credit = "preference" is DPO\'s gradient coefficient; '
             f'loss.surrogate = "{loss.surrogate}" would clip it. Use "reinforce".'
+        )
+    unpaired = [name for name in loss.gap_settings if name != "importance_correction"]
+    unpaired += ["top_entropy_share"] * (loss.top_entropy_share < 1)
+    if advantage.credit == "preference" and unpaired:
+        yield (
+            'advantage.credit = "preference" trains on pairs of completions, and '
+            f"loss.{unpaired[0]} would change one of a pair. Remove it."
         )
 
 
@@ -343,39 +352,38 @@ def _sampling(config: Settings) -> Iterator[str]:
     rollout, loss = config.rollout, config.loss
     if loss.is_dppo and loss.old_logprobs != "sampling":
         yield (
-            f'loss.surrogate = "{loss.surrogate}" compares the policy with what '
-            'sampled. Set loss.old_logprobs to "sampling".'
+            f'loss.surrogate = "{loss.surrogate}" compares the policy with the '
+            'rollout engine. Set loss.old_logprobs to "sampling".'
         )
     if loss.is_dppo and loss.importance_correction is not None:
         yield (
             f'The ratio of loss.surrogate = "{loss.surrogate}" corrects for the '
             "rollout engine already. Remove loss.importance_correction."
         )
-    uses_sampling = (
-        loss.old_logprobs == "sampling"
-        or loss.reads_gaps
-        or loss.covariance is not None
-    )
-    if uses_sampling and (restrictions := restrictions_of(rollout)):
+    readers = [f"loss.{name}" for name in loss.gap_settings]
+    readers += ["loss.covariance"] * (loss.covariance is not None)
+    if loss.is_dppo:
+        readers.append(f'loss.surrogate = "{loss.surrogate}"')
+    elif loss.old_logprobs == "sampling":
+        readers.append('loss.old_logprobs = "sampling"')
+    uses_sampling = bool(readers)
+    if readers and (restrictions := restrictions_of(rollout)):
         yield (
-            f"Completions are sampled with {restrictions}, which their "
-            "log-probs leave out. Remove the setting, or use old_logprobs = "
-            '"policy" without a correction and loss.covariance.'
+            f"Completions are sampled with {restrictions}, which their log-probs leave "
+            f"out, but {readers[0]} compares with these log-probs. Remove one of them."
         )
-    # A KL in the reward is measured on the log-probs of sampling.
-    compares = uses_sampling or (loss.kl_in == "reward" and loss.kl_coef > 0)
-    if compares and config.logprob_temperature != rollout.temperature:
+    if loss.kl_in == "reward" and loss.kl_coef > 0:
+        readers.append('loss.kl_in = "reward"')
+    if readers and config.logprob_temperature != rollout.temperature:
         yield (
             f"Log-probs at temperature {config.logprob_temperature:g} cannot be "
-            f"compared with sampling log-probs at {rollout.temperature:g}. Leave "
-            'rollout.logprob_temperature empty, or use old_logprobs = "policy" '
-            'without a correction and loss.covariance, and kl_in = "loss".'
+            f"compared with sampling log-probs at {rollout.temperature:g}, as "
+            f"{readers[0]} does. Leave rollout.logprob_temperature empty."
         )
     if uses_sampling and loss.include_prompt:
         yield (
             "loss.include_prompt covers prompt tokens, which have no sampling "
-            'log-probs. Use old_logprobs = "policy" without a correction and '
-            "loss.covariance."
+            f"log-probs for {readers[0]}. Remove one of them."
         )
     if rollout.source != "dataset":
         return
@@ -383,7 +391,8 @@ def _sampling(config: Settings) -> Iterator[str]:
         yield (
             'rollout.source = "dataset" uses texts that no model sampled, so they '
             "have no rewards to compare and no sampling log-probs. Use "
-            'advantage.credit = "ones" and old_logprobs = "policy".'
+            'advantage.credit = "ones" and old_logprobs = "policy", and nothing that '
+            "compares with the rollout engine."
         )
     if rollout.group_size != 1 or rollout.dynamic_sampling != "off":
         yield (

@@ -50,12 +50,24 @@ NOT_VESPO: NoEffect = {
         "loss.surrogate": [name for name in SURROGATES if name != "vespo"]
     }
 }
+_ONE_UPDATE: When = {
+    "optim.updates_per_batch": [1],
+    "optim.minibatches": [1],
+    "loss.old_logprobs": ["policy"],
+}
 RATIO_IS_1: NoEffect = {
-    "this run updates once per batch, so the ratio is 1": {
-        "optim.updates_per_batch": [1],
-        "optim.minibatches": [1],
-        "loss.old_logprobs": ["policy"],
-    }
+    "this run updates once per batch, so the ratio is 1": _ONE_UPDATE
+}
+# VESPO's ratio has the correction of a sequence in it.
+WEIGHT_IS_1: NoEffect = {
+    "this run updates once per batch, so the weight is 1": _ONE_UPDATE
+    | {"loss.importance_correction": [None, "token_truncate", "token_mask"]}
+}
+# DPPO's ratio against the rollout engine has a cap without a correction.
+_NOT_DPPO = [name for name in SURROGATES if not name.startswith("dppo")]
+NO_CAP: NoEffect = {
+    why: when | {"loss.surrogate": _NOT_DPPO}
+    for why, when in (NO_CORRECTION | OLD_IS_SAMPLING).items()
 }
 NO_KL: NoEffect = {"the KL weight is 0": {"loss.kl_coef": [0]}}
 KL_OF_REWARD: NoEffect = {
@@ -110,7 +122,7 @@ class LossConfig(Part):
         le=100,
         title="SAPO temperature",
         description="Steepness of SAPO's gate where the advantage is positive.",
-        json_schema_extra=about(no_effect=NOT_SAPO),
+        json_schema_extra=about(no_effect=NOT_SAPO | RATIO_IS_1),
     )
     sapo_tau_negative: float = Field(
         1.05,
@@ -118,7 +130,7 @@ class LossConfig(Part):
         le=100,
         title="SAPO temperature, negative",
         description="Steepness of SAPO's gate where the advantage is negative.",
-        json_schema_extra=about(no_effect=NOT_SAPO),
+        json_schema_extra=about(no_effect=NOT_SAPO | RATIO_IS_1),
     )
     vespo_power: float = Field(
         2.0,
@@ -126,15 +138,15 @@ class LossConfig(Part):
         le=100,
         title="VESPO power",
         description="k of VESPO's weight W^k·exp(λ(1 − W)).",
-        json_schema_extra=about(no_effect=NOT_VESPO),
+        json_schema_extra=about(no_effect=NOT_VESPO | WEIGHT_IS_1),
     )
     vespo_decay: float = Field(
         3.0,
-        ge=0,
+        gt=0,
         le=100,
         title="VESPO decay",
         description="λ of VESPO's weight.",
-        json_schema_extra=about(no_effect=NOT_VESPO),
+        json_schema_extra=about(no_effect=NOT_VESPO | WEIGHT_IS_1),
     )
     vespo_power_negative: float = Field(
         3.0,
@@ -142,15 +154,15 @@ class LossConfig(Part):
         le=100,
         title="VESPO power, negative",
         description="k of VESPO's weight where the advantage is negative.",
-        json_schema_extra=about(no_effect=NOT_VESPO),
+        json_schema_extra=about(no_effect=NOT_VESPO | WEIGHT_IS_1),
     )
     vespo_decay_negative: float = Field(
         2.0,
-        ge=0,
+        gt=0,
         le=100,
         title="VESPO decay, negative",
         description="λ of VESPO's weight where the advantage is negative.",
-        json_schema_extra=about(no_effect=NOT_VESPO),
+        json_schema_extra=about(no_effect=NOT_VESPO | WEIGHT_IS_1),
     )
     dual_clip: float | None = Field(
         None,
@@ -201,14 +213,15 @@ class LossConfig(Part):
                 "sequence_truncate": "sequence weights, capped",
                 "sequence_mask": "sequences out of bounds masked",
             },
+            no_effect=OLD_IS_SAMPLING,
         ),
     )
     importance_cap: float = Field(
         3.0,
         gt=1,
-        le=100,
-        description="Upper bound of the importance weight.",
-        json_schema_extra=about(no_effect=NO_CORRECTION),
+        le=10_000,
+        description="Upper bound of the importance weight, and of DPPO's ratio.",
+        json_schema_extra=about(no_effect=NO_CAP),
     )
     importance_floor: float | None = Field(
         None,
@@ -216,7 +229,7 @@ class LossConfig(Part):
         lt=1,
         description="Lower bound of the importance weight. With masked tokens, this is "
         "IcePop (arXiv:2510.18855).",
-        json_schema_extra=about(no_effect=NO_CORRECTION),
+        json_schema_extra=about(no_effect=NO_CORRECTION | OLD_IS_SAMPLING),
     )
     geometric_mask: float | None = Field(
         None,
@@ -445,8 +458,14 @@ class LossConfig(Part):
     @property
     def reads_gaps(self) -> bool:
         """A setting that compares the policy's log-probs with the rollout engine's."""
-        settings = self.importance_correction, self.geometric_mask, self.off_policy_mask
-        return self.sampler_penalty > 0 or any(each is not None for each in settings)
+        return bool(self.gap_settings)
+
+    @property
+    def gap_settings(self) -> list[str]:
+        """Names of these settings."""
+        names = "importance_correction", "geometric_mask", "off_policy_mask"
+        found = [name for name in names if getattr(self, name) is not None]
+        return found + ["sampler_penalty"] * (self.sampler_penalty > 0)
 
     @property
     def is_dppo(self) -> bool:

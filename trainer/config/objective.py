@@ -143,7 +143,8 @@ class AdvantageConfig(Part):
         json_schema_extra=about(
             choices={
                 "no": "as they are",
-                "completions": "each completion counts once",
+                "completions": "each completion counts once, or each token with "
+                "process credit",
                 "tokens": "each token counts once, as in verl's REINFORCE++",
             },
             was_switch=("no", "completions"),
@@ -153,8 +154,8 @@ class AdvantageConfig(Part):
         1.0,
         ge=0,
         le=100,
-        description="Factor of all advantages, against the KL and the entropy bonus. "
-        "0 trains on these alone.",
+        description="Multiplies all advantages. 0 trains on the KL and the entropy "
+        "bonus alone.",
     )
     credit: Literal[
         "outcome",

@@ -7,6 +7,7 @@ that have ended leave the batch; the log-probs of sampling come out with the tok
 from __future__ import annotations
 
 import inspect
+import math
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -196,7 +197,8 @@ class TransformersEngine:
         if not is_recurrent(cache):
             return bytes_per_token(model.config, model.dtype), 0
         token = torch.zeros(1, 1, dtype=torch.long, device=self._policy.device)
-        with torch.inference_mode():
+        # in training, a layer that computes its activations again keeps no cache
+        with self._policy.evaluating(), torch.inference_mode():
             self._policy.body(input_ids=token, past_key_values=cache, use_cache=True)
         return count_bytes(cache)
 
@@ -213,7 +215,13 @@ class TransformersEngine:
         ways, gaps = self._ways, [gap]
         for way in ways[1:]:
             self._ways = [way]
-            gaps.append(self.measure_gap(few, short))
+            try:
+                gaps.append(self.measure_gap(few, short))
+            except Exception as error:
+                if way == ways[-1]:
+                    raise
+                print_traceback(error)
+                gaps.append(math.inf)
         max_gap = max(max_logprob_gap(self._policy), FURTHER_OFF * gaps[-1])
         kept = next((n for n, gap in enumerate(gaps) if gap <= max_gap), -1)
         self._ways = ways[kept:]

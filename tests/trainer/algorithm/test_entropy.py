@@ -75,6 +75,8 @@ def test_kl_cov_takes_the_largest_covariances():
     assert chosen(2e-4) == [False, False, False, False, True]
     assert chosen(0.59) == [False, False, False, True, True]
     assert chosen(0.6) == [False, True, False, True, True]
+    # the rest lower no entropy
+    assert chosen(1.0) == [False, True, False, True, True]
 
 
 def test_clip_cov_draws_from_covariances_within_bounds():

@@ -12,10 +12,15 @@ from trainer.config import LossConfig
 
 MEANS = {"aggregation": "sequence_mean_token_mean"}
 KINDS = {
-    "dppo_tv": {"surrogate": "dppo_tv", "old_logprobs": "sampling"},
+    "dppo_tv": {
+        "surrogate": "dppo_tv",
+        "old_logprobs": "sampling",
+        "importance_cap": 1e4,
+    },
     "dppo_kl": {
         "surrogate": "dppo_kl",
         "old_logprobs": "sampling",
+        "importance_cap": 1e4,
         "clip_low": 0.05,
         "clip_high": 0.05,
     },
@@ -113,7 +118,32 @@ def test_vespo_takes_the_correction_of_a_sequence_into_its_weight():
     )
 
     assert slopes == [pytest.approx(-0.199148 / 2, abs=1e-6)] * 2
-    assert "importance/mean" not in metrics
+    assert metrics["importance/mean"] == pytest.approx(2.0)
+
+
+def test_bounds_of_a_sequence_hold_within_the_weight_of_vespo():
+    # π_old/μ = 2 of the whole sequence
+    now, sampled = [math.log(0.5), math.log(0.4)], [math.log(0.25), math.log(0.4)]
+    settings = KINDS["vespo with a correction"] | {"importance_cap": 1.5}
+
+    _, capped, metrics = loss_and_slope(now, now, 1.0, sampled, **settings)
+    masked = settings | {"importance_correction": "sequence_mask"}
+    _, dropped, _ = loss_and_slope(now, now, 1.0, sampled, **masked)
+
+    weight = math.exp(3 + 2 * math.log(1.5) - 3 * 1.5)
+    assert capped == [pytest.approx(-weight / 2)] * 2
+    assert metrics["importance/mean"] == pytest.approx(1.5)
+    assert max(abs(slope) for slope in dropped) < 1e-13
+
+
+def test_a_rare_token_within_dppos_region_weighs_at_most_the_cap():
+    # it moves by 0.01 in probability, and 98,716-fold
+    loss, slopes, _ = loss_and_slope(
+        [-4.6], [-16.1], 1.0, **KINDS["dppo_tv"] | {"importance_cap": 20.0}
+    )
+
+    assert loss == pytest.approx(-20.0)
+    assert slopes == [pytest.approx(-20.0)]
 
 
 def test_the_penalty_on_the_sampler_gap_covers_tokens_without_an_advantage():
@@ -160,8 +190,10 @@ def slow_slope(config, now, old, sampled, advantages, mask):
                     slope = 0.0 if is_held else a * s / len(own)
                     share = 1 / len(now)
                 case "vespo":
-                    anchor = sampled if config.importance_correction else old
-                    log_w = sum(now[row, u] - anchor[row, u] for u in own)
+                    log_w = sum(math.log(ratios[u]) for u in own)
+                    if config.importance_correction:
+                        drawn = sum(old[row, u] - sampled[row, u] for u in own)
+                        log_w += min(drawn, math.log(config.importance_cap))
                     k, decay = (2, 3) if a >= 0 else (3, 2)
                     slope = a * math.exp(decay + k * log_w - decay * math.exp(log_w))
                 case _:

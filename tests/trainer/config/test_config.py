@@ -76,6 +76,28 @@ STEPS = OVERLONG | {
         ({"optim": {"minibatches": 17}}, "17 minibatches"),
         ({"advantage": {"credit": "preference"}}, "gradient coefficient"),
         ({"loss": {"surrogate": "dppo_tv"}}, "loss.old_logprobs"),
+        *(
+            (
+                {
+                    "advantage": {"credit": "preference"},
+                    "loss": {"surrogate": "reinforce", name: value},
+                },
+                f"loss.{name} would change one of a pair",
+            )
+            for name, value in (
+                ("geometric_mask", 0.1),
+                ("off_policy_mask", 0.1),
+                ("sampler_penalty", 0.1),
+                ("top_entropy_share", 0.2),
+            )
+        ),
+        (
+            {
+                "rollout": {"top_p": 0.9},
+                "loss": {"surrogate": "dppo_tv", "old_logprobs": "sampling"},
+            },
+            'loss.surrogate = "dppo_tv" compares',
+        ),
         (
             {
                 "loss": {
@@ -88,7 +110,7 @@ STEPS = OVERLONG | {
         ),
         (
             {"rollout": {"top_p": 0.9}, "loss": {"off_policy_mask": 0.5}},
-            "top_p = 0.9",
+            "top_p = 0.9, which their log-probs leave out, but loss.off_policy_mask",
         ),
         ({"loss": {"include_prompt": True, "sampler_penalty": 0.1}}, "include_prompt"),
         (
@@ -384,3 +406,11 @@ def test_the_text_none_reads_as_an_empty_value():
     assert found.reference.url is None
     with pytest.raises(ValueError, match="clip_low"):
         RunConfig.model_validate(tree(loss={"clip_low": "none"}))
+
+
+def test_a_penalty_is_enough_to_train_on_without_advantages():
+    config = RunConfig.model_validate(
+        tree(advantage={"weight": 0}, loss={"sampler_penalty": 0.1})
+    )
+
+    assert config.advantage.weight == 0

@@ -207,6 +207,24 @@ def test_rotations_of_another_kind_are_left(source, is_llamas):
     assert is_llamas or after is before
 
 
+def test_a_rotation_without_code_to_be_seen_is_left():
+    class Attention(torch.nn.Module):
+        __module__ = modeling_qwen3.__name__
+
+    class Kernel:
+        def __call__(self, *given):
+            return given
+
+    usual, kernel = modeling_qwen3.apply_rotary_pos_emb, Kernel()
+    modeling_qwen3.apply_rotary_pos_emb = kernel
+    try:
+        use_fused_kernels(Attention())
+
+        assert modeling_qwen3.apply_rotary_pos_emb is kernel
+    finally:
+        modeling_qwen3.apply_rotary_pos_emb = usual
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_both_are_rotated_as_llama_rotates_them(axis):
     torch.manual_seed(0)

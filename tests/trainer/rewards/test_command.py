@@ -102,7 +102,7 @@ def test_a_completion_continues_what_its_chat_begins(score, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "arguments", "complaint"),
     [
-        ("{}", ["--preset", "grpo-zer"], "Choose one of: dapo"),
+        ("{}", ["--preset", "grpo-zer"], "Choose one of: cispo"),
         ('{"completion": 7}', ["--preset", "grpo-zero"], "line 1 is"),
         (
             '{"completion": "", "answer": {"a": 1}}',

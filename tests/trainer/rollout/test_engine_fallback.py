@@ -103,6 +103,27 @@ def test_a_decoder_that_fails_gives_way_to_transformers(policy, broken_decoder) 
 
 
 @pytest.mark.usefixtures("gpu_branches")
+def test_a_way_that_fails_while_it_is_checked_is_left(policy, monkeypatch):
+    requests = requests_of(policy, 4)
+    engine = TransformersEngine(policy, max_batch_rows=4)
+    reported: list[Slowed] = []
+    engine.on_slowed = reported.append
+    measured = engine.measure_gap
+
+    def measure(*given: Any) -> float:
+        if engine._ways[0] == "lean":
+            raise RuntimeError("no kernel image is available")
+        return 0.5 if engine._ways[0] == "graph" else measured(*given)
+
+    monkeypatch.setattr(engine, "measure_gap", measure)
+
+    engine.sample(requests, PARAMS)
+
+    assert engine._ways == ["plain"]
+    assert [each.way for each in reported] == ["transformers' forward pass"]
+
+
+@pytest.mark.usefixtures("gpu_branches")
 @pytest.mark.parametrize("is_later", [False, True])
 def test_a_decoder_that_computes_something_else_is_left(
     is_later, policy, monkeypatch

@@ -101,8 +101,12 @@ def test_each_turn_computes_all_before_it(name, tmp_path):
         assert plain_gap(folder, requests, groups) < 1e-5
 
 
-def test_rows_that_fit_a_gpu_have_room_for_their_states(tmp_path, monkeypatch):
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_rows_that_fit_a_gpu_have_room_for_their_states(
+    checkpointing, tmp_path, monkeypatch
+):
     policy = loaded(saved("Falcon-H1", tmp_path))
+    policy.set_checkpointing(on=checkpointing)
     engine = engine_of(policy, keeps=False)
     requests = [Request(token_ids=(5,) * 10, seeds=tuple(range(64)))]
     token = 2 * 2 * 2 * 16 * 4  # 2 layers, keys and values of 2 heads of 16 floats
