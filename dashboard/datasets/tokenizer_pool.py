@@ -53,7 +53,8 @@ class TokenizerProcess:
         options = ("--model", model) if model else ()
         self.child = Child(
             *("trainer", "preview", *options),
-            environment=hub_variables() if model else None,
+            environment=(hub_variables() if model else {})
+            | {"COHORT_ENVIRONMENTS_PYTHON": settings.TASKSETS_PYTHON},
         )
         self.is_closed = False
         self._is_loaded = False

@@ -58,8 +58,8 @@ class Taskset:
         self._python = os.environ.get(PYTHON) or str(_MADE)
         if not os.access(self._python, os.X_OK):
             raise ValueError(
-                f"{self._python} is not there, which plays tasksets of verifiers. Run "
-                f'make environments PACKAGES="…", or set {PYTHON}.'
+                "The Python that plays tasksets of verifiers is missing: "
+                f'{self._python}. Run make environments PACKAGES="…", or set {PYTHON}.'
             )
         self._child: Child | None = None
         self._has_died = False

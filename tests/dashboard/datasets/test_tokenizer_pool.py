@@ -18,6 +18,7 @@ from dashboard.datasets.tokenizer_pool import (
     OWN_IN_USE,
     Busy,
     TokenizerPool,
+    TokenizerProcess,
 )
 from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.chat_model import save_chat_model
@@ -66,6 +67,22 @@ def test_a_team_has_two_at_most(pool):
 
     with pytest.raises(Busy, match=OWN_IN_USE):
         pool.ask(team_id=1, model="/c", question=QUESTION)
+
+
+@pytest.mark.parametrize("model", ["", "/a"])
+def test_a_process_has_the_python_of_tasksets(monkeypatch, settings, model):
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        tokenizer_pool, "Child", lambda *_, **options: started.append(options)
+    )
+    monkeypatch.setenv("HF_TOKEN", "hf_1")
+    settings.TASKSETS_PYTHON = "/nowhere/python"
+
+    TokenizerProcess(model)
+
+    [environment] = [options["environment"] for options in started]
+    assert environment["COHORT_ENVIRONMENTS_PYTHON"] == "/nowhere/python"
+    assert ("HF_TOKEN" in environment) == bool(model)
 
 
 def test_the_process_unused_for_longest_ends_for_another_team(pool):
