@@ -61,6 +61,8 @@ LIFTED = {"countdown": ("numbers", "target")}
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 MAX_SECONDS = 60
 MAX_REASON_CHARS = 500
+# The threads of a Python that aborts, behind what it said before.
+_DUMP = re.compile("^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.M)
 # Versions of tasksets by name, without the import of verifiers, which takes 7 s. The
 # package of a taskset requires verifiers.
 _LISTING = """
@@ -331,6 +333,7 @@ def _run_taskset(
         if child.exit_code != 0:
             words.seek(0)
             said = words.read().decode(errors="replace").strip()
+            said = _DUMP.split(said)[0].strip() or said.partition("\n")[0]
             # Without a traceback's frames, which are indented.
             last = " ".join(re.split(r"\n(?=\S)", said)[-1].split()) or "out of time"
             raise UserError(

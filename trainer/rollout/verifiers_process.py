@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -289,6 +290,20 @@ class _Host(vf.Client):  # type: ignore[misc]  # not installed here
         return response
 
 
+def main() -> None:
+    """Serve, or write in one line why that failed."""
+    try:
+        asyncio.run(_Host(sys.argv[1], sys.argv[2], take_over_stdout()).serve())
+    except BaseException as error:  # noqa: BLE001 - as a taskset has it
+        cause = error
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        words = " ".join(str(cause).split())
+        sys.stderr.write(f"{type(cause).__name__}: {words}\n")
+        # Python's own exit aborts: the thread that reads stdin holds its lock.
+        os._exit(1)
+
+
 if __name__ == "__main__":
     sys.modules[HARNESS] = sys.modules[__name__]
-    asyncio.run(_Host(sys.argv[1], sys.argv[2], take_over_stdout()).serve())
+    main()

@@ -173,6 +173,29 @@ def test_a_failed_job_tells_the_last_words_and_is_filled_in_again(alice_client, 
     assert again.context["options"].texts["has_tools"] == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"Trace:\n  in x\nwidth\n", "width"),
+        (b"", "Fatal Python error: Segmentation fault"),
+    ],
+)
+def test_a_dump_of_threads_is_no_reason(alice_client, child, said, reason):
+    alice_client.post(URL, FORM)
+    child.code, child.words = (
+        2,
+        said
+        + (
+            b"Fatal Python error: Segmentation fault\n\n"
+            b"Current thread 0x0071 (most recent call first):\n  <no Python frame>\n"
+        ),
+    )
+
+    (job,) = do_all("dataset.generate")
+
+    assert job.error == f"words failed: {reason}"
+
+
 def test_a_taskset_that_does_not_start_leads_back(alice_client, child):
     child.code, child.words = 2, b"no module words\n"
 
