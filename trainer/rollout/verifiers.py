@@ -235,8 +235,9 @@ def list_tasks(taskset: Taskset, limit: int) -> Iterator[dict[str, Any]]:
     """
     taskset.write(limit=limit, seconds=_LIST_SECONDS)
     while "schema" not in (line := taskset.read(timeout_seconds=1.0) or {}):
-        if "error" in line:
-            raise EnvironmentFailed(f"A task asks nothing: {line['error']}")
+        if "task" in line and "messages" not in line:
+            why = line.get("error", "it ends before the policy's first turn.")
+            raise EnvironmentFailed(f"A task asks nothing: {why}")
         if "task" in line:
             columns = {name: line[name] for name in ("task", "tools") if line[name]}
             yield {"prompt": line["messages"], "answer": None, "columns": columns}

@@ -337,6 +337,8 @@ def test_tasks_are_written_as_rows(taskset, capsys):
     assert json.loads(capsys.readouterr().out) == {"title": "words"}
     assert tasks({"error": "no word"}) == 2
     assert "no word" in capsys.readouterr().err
+    assert tasks({"end": "done", "reward": 1.0, "metrics": {}}) == 2
+    assert "asks nothing" in capsys.readouterr().err
 
 
 def test_a_preview_of_a_task_reads_the_tools_of_its_row(taskset, monkeypatch):
