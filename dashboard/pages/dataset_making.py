@@ -40,7 +40,6 @@ from dashboard.datasets.import_forms import TargetForm, form_error
 from dashboard.datasets.models import Dataset
 from dashboard.datasets.queries import (
     get_dataset,
-    get_import_job,
     list_datasets,
     versions_with_use,
 )
@@ -88,8 +87,9 @@ def _make_rows(request: Request, team: Team, task: Task) -> HttpResponse:
     """Show the form of a task or taskset; a POST starts the job that makes its rows."""
     initial: dict[str, Any] = {"name": task.name.replace("_", " ")}
     options = OptionsForm(task.options, {})
-    if number := read_number(request.GET.get("job")):
-        job = get_import_job(team, number)
+    kind = "taskset" if task.is_taskset else "generator"
+    of_task = team.import_jobs.filter(source__kind=kind, source__task=task.name)
+    if job := of_task.filter(pk=read_number(request.GET.get("job")) or 0).first():
         initial = {"name": job.name, "size": job.num_to_read} | job.source
         options.fill(initial.get("options", {}))
     is_post = request.method == "POST"

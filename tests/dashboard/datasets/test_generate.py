@@ -187,6 +187,21 @@ def test_a_refused_task_can_be_filled_in_again(alice_client):
     assert [job.state for job in do_all("dataset.generate")] == ["failed"]
 
 
+def test_a_job_of_another_task_fills_in_nothing(alice_client):
+    for task in ("chain_sum", "basic_arithmetic"):
+        alice_client.post(f"/alpha/datasets/generate?task={task}", FORM)
+    own, other = ImportJob.objects.order_by("pk")
+    own.source["kind"] = "taskset"
+    own.save()
+    url = "/alpha/datasets/generate?task=chain_sum&job="
+
+    for job in (own.pk, other.pk, 99_999, 10**30, "x"):
+        page = alice_client.get(f"{url}{job}")
+
+        assert page.status_code == 200
+        assert page.context["form"]["name"].value() == "chain sum"
+
+
 def test_an_invalid_field_stores_nothing(alice_client):
     for change, field, code in (
         ({"size": "0"}, "size", "min_value"),
