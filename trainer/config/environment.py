@@ -158,7 +158,8 @@ class EnvironmentConfig(Part):
             ]
         if level or len(json.dumps(options)) > _MAX_CHARS:
             raise ValueError(
-                f"They have at most {_MAX_DEPTH} levels and {_MAX_CHARS:,} characters"
+                f"Task options may have at most {_MAX_DEPTH} levels and "
+                f"{_MAX_CHARS:,} characters"
             )
         return options
 

@@ -217,7 +217,9 @@ def test_an_invalid_option_is_refused_at_its_field(alice_client, child):
         assert answer.status_code == 422
         if path != "words":
             assert set(answer.context["options"].errors) == {path}
-    assert answer.context["form"].has_error("__all__", "datasets.invalid_options")
+    form = answer.context["form"]
+    assert form.has_error("__all__", "datasets.invalid_options")
+    assert form.non_field_errors()[0].startswith("Task options ")
     assert ImportJob.objects.count() == 0
 
 
