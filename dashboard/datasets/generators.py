@@ -61,6 +61,11 @@ LIFTED = {"countdown": ("numbers", "target")}
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 MAX_SECONDS = 60
 MAX_REASON_CHARS = 500
+# Facts for programmers, behind each of pydantic's messages.
+_TYPE = re.compile(
+    r" \[type=\w+, input_value=.*?, input_type=\w+\]"
+    r"(?: For further information visit \S+)?"
+)
 # The threads of a Python that aborts, behind what it said before.
 _DUMP = re.compile("^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.M)
 # Versions of tasksets by name, without the import of verifiers, which takes 7 s. The
@@ -336,6 +341,7 @@ def _run_taskset(
             said = _DUMP.split(said)[0].strip() or said.partition("\n")[0]
             # Without a traceback's frames, which are indented.
             last = " ".join(re.split(r"\n(?=\S)", said)[-1].split()) or "out of time"
+            last = _TYPE.sub("", last)
             raise UserError(
                 "datasets.taskset_failed",
                 f"{taskset} failed: {last[:MAX_REASON_CHARS]}",

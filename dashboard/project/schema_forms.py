@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, FiniteFloat, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from dashboard.project.database import clean_json
 
@@ -18,13 +18,6 @@ KINDS: dict[str, Kind] = {
     "number": "number",
     "object": "object",
     "string": "text",
-}
-# What the texts of these kinds are read as, where no model of ours does it.
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
-TYPES: dict[str, TypeAdapter[Any]] = {
-    "whole": TypeAdapter(int | None),
-    "number": TypeAdapter(FiniteFloat | None),
-    "object": TypeAdapter(dict[str, Any] | None),
 }
 LONG_TEXT = 2_000  # characters; texts that may be longer have several lines
 
@@ -48,6 +41,8 @@ class SchemaField:
     may_be_auto: bool = False  # a value, or "auto": the engine chooses
     minimum: float | None = None
     maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
     max_length: int | None = None
 
     @property
@@ -107,9 +102,32 @@ class SchemaField:
         """The bounds in words; empty for choices and switches."""
         if self.minimum is not None and self.maximum is not None:
             return f"{self.minimum:,} to {self.maximum:,}"
-        if self.minimum is not None:
-            return f"{self.minimum:,} or more"
-        return "" if self.maximum is None else f"{self.maximum:,} or less"
+        bounds = (
+            ("above {:,}", self.above),
+            ("{:,} or more", self.minimum),
+            ("below {:,}", self.below),
+            ("{:,} or less", self.maximum),
+        )
+        return ", ".join(
+            words.format(bound) for words, bound in bounds if bound is not None
+        )
+
+    @property
+    def value_type(self) -> TypeAdapter[Any]:
+        """The type of its values, with their bounds or choices."""
+        kind: Any = Any
+        match self.kind:
+            case "choice":
+                kind = Literal[self.choices]
+            case "object":
+                kind = dict[str, Any]
+            case "whole" | "number":
+                number = int if self.kind == "whole" else FiniteFloat
+                bounds = Field(
+                    ge=self.minimum, le=self.maximum, gt=self.above, lt=self.below
+                )
+                kind = Annotated[number, bounds]
+        return TypeAdapter(kind | None)
 
     def show(self, text: str) -> str:
         """Write a form text as messages show it."""
@@ -240,7 +258,7 @@ class SettingsForm:
 
 
 class OptionsForm(SettingsForm):
-    """Settings of another program, which checks their bounds."""
+    """Settings of another program, which checks more than their bounds."""
 
     def read(self) -> dict[str, Any] | None:
         """Return what differs from the defaults; None: see errors."""
@@ -249,9 +267,7 @@ class OptionsForm(SettingsForm):
             field, path = item.field, item.field.path
             try:
                 if item.is_changed:
-                    value = TYPES.get(field.kind, _ANY).validate_python(
-                        field.read(item.text)
-                    )
+                    value = field.value_type.validate_python(field.read(item.text))
                     values[path] = clean_json(value)
             except ValidationError as invalid:
                 self.errors[path] = [explain(field, invalid.errors()[0])]
@@ -315,8 +331,10 @@ def _describe(path: str, schema: dict[str, Any], about: Any) -> SchemaField:
         choices=tuple(choices) if kind == "choice" else (),
         is_optional=len(shapes) + bool(choices) < len(options),
         may_be_auto="auto" in choices and bool(shapes),
-        minimum=shape.get("minimum", shape.get("exclusiveMinimum")),
-        maximum=shape.get("maximum", shape.get("exclusiveMaximum")),
+        minimum=shape.get("minimum"),
+        maximum=shape.get("maximum"),
+        above=shape.get("exclusiveMinimum"),
+        below=shape.get("exclusiveMaximum"),
         max_length=shape.get("maxLength"),
     )
 

@@ -24,7 +24,13 @@ SCHEMA = {
         "split": {"enum": ["train", "test"], "default": "train", "type": "string"},
         "words": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
         "length": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
-        "share": {"type": "number", "default": 0.5},
+        "count": {"type": "integer", "exclusiveMinimum": 0, "default": 1},
+        "share": {
+            "type": "number",
+            "minimum": 0,
+            "exclusiveMaximum": 1,
+            "default": 0.5,
+        },
         "has_tools": {"type": "boolean", "default": True},
         "task": {"$ref": "#/$defs/Task", "default": {"judges": []}},
     }
@@ -176,7 +182,11 @@ def test_a_failed_job_tells_the_last_words_and_is_filled_in_again(alice_client, 
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (b"Trace:\n  in x\nwidth\n", "width"),
+        (
+            b"Trace:\n  in x\nwidth: 1 is too few [type=value_error, input_value=[1], "
+            b"input_type=list]\n    For further information visit https://a.dev/v\n",
+            "width: 1 is too few",
+        ),
         (b"", "Fatal Python error: Segmentation fault"),
     ],
 )
@@ -209,6 +219,10 @@ def test_an_invalid_option_is_refused_at_its_field(alice_client, child):
     for path, text in (
         ("length", "many"),
         ("share", "nan"),
+        ("share", "-0.5"),
+        ("share", "1"),
+        ("count", "0"),
+        ("split", "other"),
         ("task", "{"),
         ("words", "b" * 30_000),
     ):
@@ -217,6 +231,9 @@ def test_an_invalid_option_is_refused_at_its_field(alice_client, child):
         assert answer.status_code == 422
         if path != "words":
             assert set(answer.context["options"].errors) == {path}
+    fields = answer.context["options"].fields
+    assert (fields["count"].bounds, fields["count"].minimum) == ("above 0", None)
+    assert fields["share"].bounds == "0 or more, below 1"
     form = answer.context["form"]
     assert form.has_error("__all__", "datasets.invalid_options")
     assert form.non_field_errors()[0].startswith("Task options ")
