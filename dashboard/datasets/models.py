@@ -9,10 +9,13 @@ from typing import Any, ClassVar
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.text import Truncator
 
 from dashboard.accounts.models import Team
 from dashboard.datasets.row import Prompt, Row, WithAnswer, question_of
 from dashboard.jobs.models import JobState, JobTarget
+
+MAX_OPTION_CHARS = 200  # of a taskset, in its source
 
 
 def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
@@ -20,7 +23,7 @@ def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
     if source.get("kind") == "generator":
         return f"task {source.get('task')}, seed {source.get('seed')}"
     if source.get("kind") == "taskset":
-        return f"taskset {source['task']}"
+        return _describe_taskset(source["task"], source.get("options"))
     if source.get("kind") == "split":
         return f"{source['part']} split of {source['parent']} ({source['how']})"
     if source.get("kind") in ("view", "run"):
@@ -36,6 +39,15 @@ def describe_source(source: dict[str, Any], *, num_rows: int = 0) -> str:
             f"{source['fetched_at'][:10]}"
         )
     return str(source.get("filename") or source.get("kind") or "unknown")
+
+
+def _describe_taskset(name: str, options: dict[str, Any] | None) -> str:
+    changed = ", ".join(
+        f"{option}={json.dumps(value, ensure_ascii=False)}"
+        for option, value in (options or {}).items()
+    )
+    shown = f" ({Truncator(changed).chars(MAX_OPTION_CHARS)})" if changed else ""
+    return f"taskset {name}{shown}"
 
 
 class Dataset(models.Model):
@@ -126,6 +138,14 @@ class DatasetVersion(models.Model):
     @property
     def source_text(self) -> str:
         return describe_source(self.source, num_rows=self.num_rows)
+
+    @property
+    def environment_text(self) -> str:
+        """The kind of the environment, or its taskset; empty if there is none."""
+        environment = self.environment or {}
+        if environment.get("kind") != "verifiers":
+            return str(environment.get("kind", ""))
+        return _describe_taskset(environment["taskset"], environment.get("options"))
 
 
 class DatasetRow(WithAnswer, models.Model):

@@ -1,6 +1,7 @@
 """Rows made of the tasks of a verifiers taskset."""
 
 import sys
+from html import unescape
 from typing import Any, ClassVar
 
 import pytest
@@ -137,7 +138,10 @@ def test_a_job_makes_rows_with_their_environment(alice_client, child):
         "max_tokens": 4_096,
     }
     assert version.source == {"kind": "taskset", "task": "words", "options": expected}
-    assert version.source_text == "taskset words"
+    shown = 'taskset words (split="test", words=["b", "c"], length=3, has_tools=false)'
+    assert {version.source_text, version.environment_text} == {shown}
+    page = alice_client.get("/alpha/datasets/environments")
+    assert shown in unescape(page.text)
     row = version.rows.get(position=1)
     assert row.prompt_value == [{"role": "user", "content": "a?␀"}]
     assert row.columns == ROW["columns"]
