@@ -252,7 +252,8 @@ def set_environment(
         path = ".".join(map(str, ("body", "environment", *fault["loc"])))
         code = "datasets.invalid_environment"
         raise refuse_field(path[:200], message_of(fault), code) from error
-    job = save_environment(version, environment, user=request.auth.user)
+    with or_refuse("body.environment"):
+        job = save_environment(version, environment, user=request.auth.user)
     return answer_import(get_import_job(request.auth.team, job.pk))
 
 

@@ -132,7 +132,10 @@ def save_environment(
     """Make the dataset's next version: the same rows with this environment.
 
     Sent twice, it is one version, as the newest has these rows and this environment.
+    UserError if it is not allowed.
     """
+    if why := refuse_environment(environment, [version]):
+        raise UserError("datasets.taskset_refused", why)
     how = f"environment {environment.get('kind', 'none')}"
     source = source_of(version, kind="view", query="", how=how)
     job, _ = start_selection(
@@ -256,6 +259,7 @@ class Try:
             )
         if sum(turn.author == "policy" for turn in before) >= MAX_TURNS:
             problem = f"A try has at most {MAX_TURNS} turns."
+        problem = problem or refuse_environment(environment, [row.version])
         if problem:
             self.reply = {"problem": problem}
             return

@@ -26,13 +26,14 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.datasets.row import Row
-from dashboard.datasets.tokenizer_pool import refuse_environment
+from dashboard.datasets.tokenizer_pool import refuse_environment, without_code
 from dashboard.jobs.slots import slot
 from dashboard.project.database import clean_json
 from dashboard.project.environment import hub_variables
 from dashboard.project.errors import UserError
 from dashboard.project.schema_forms import SchemaField, fields_of_schema
 from dashboard.project.subprocesses import bare_environment
+from trainer.config import CODE_OPTIONS
 from trainer.rewards.child import Child, NoReply, TimedOut
 from trainer.rewards.rules.reasoning_gym import REFUSED_TASKS
 
@@ -297,14 +298,15 @@ def open_taskset(taskset: str, version: str) -> Task:
         schema, *_ = filter(
             None, _run_taskset(environment, "--schema", seconds=MAX_SECONDS)
         )
-    allowed = (
-        field
-        for field in fields_of_schema(schema)
-        if field.path != "id"
-        and not refuse_environment(environment | {"options": {field.path: ""}})
-    )
+    fields = [field for field in fields_of_schema(schema) if field.path != "id"]
+    if "*" not in settings.TASKSETS:
+        fields = [
+            dataclasses.replace(field, default=without_code(field.default))
+            for field in fields
+            if field.path not in CODE_OPTIONS
+        ]
     # Its own first, as what all tasksets have is seldom changed.
-    options = sorted(allowed, key=lambda field: field.path in ("system_prompt", "task"))
+    options = sorted(fields, key=lambda field: field.path in ("system_prompt", "task"))
     return Task(taskset, "", tuple(options), is_taskset=True)
 
 

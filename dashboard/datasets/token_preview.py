@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
-from dashboard.datasets.tokenizer_pool import Busy, tokenizers
+from dashboard.datasets.tokenizer_pool import Busy, refuse_environment, tokenizers
 from dashboard.project.database import release_connection
 from dashboard.project.environment import ROOT
 from trainer.config import HUB_ID, DataConfig
@@ -178,6 +178,8 @@ def preview_version(
     stored = version.rows.filter(position=row).first()
     if stored is None:
         return Preview(problem=f"Row {row} does not exist.")
+    if why := refuse_environment((episodes or {}).get("environment", {}), [version]):
+        return Preview(problem=why, row=row, num_rows=num_rows)
     return preview_row(
         team,
         stored.as_row(),

@@ -7,17 +7,19 @@ and model, answers one request at a time, and ends by itself after a minute with
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from dashboard.project.environment import hub_variables
-from trainer.config import CODE_OPTIONS
+from trainer.config import CODE_OPTIONS, GENERIC_TASKSETS
 from trainer.rewards.child import Child, NoReply
+
+if TYPE_CHECKING:  # the process of generators has no Django
+    from dashboard.datasets.models import DatasetVersion
 
 LOAD_SECONDS = 120.0  # includes the download from the Hub
 RENDER_SECONDS = 10.0
@@ -134,10 +136,13 @@ class TokenizerProcess:
         return True
 
 
-def refuse_environment(environment: Mapping[str, Any]) -> str:
+def refuse_environment(
+    environment: Mapping[str, Any], versions: Iterable[DatasetVersion] = ()
+) -> str:
     """Return why an environment's code may not run here; "" if it may.
 
-    An operator who allows a taskset by its name allows the code of that one alone.
+    An operator who allows a taskset by its name allows the code of that one alone, with
+    rows of `versions` that it made: others can name commands in column task.
     """
     if environment.get("kind") != "verifiers" or "*" in settings.TASKSETS:
         return ""
@@ -147,16 +152,81 @@ def refuse_environment(environment: Mapping[str, Any]) -> str:
             f"The taskset {taskset[:200]!r} is not allowed: its code runs without a "
             "sandbox. Have an operator add it to COHORT_TASKSETS."
         )
-    names: set[str] = set()
-    options = json.dumps(environment.get("options"))
-    json.loads(options, object_hook=names.update)
-    if refused := sorted(names & CODE_OPTIONS):
+    # As verifiers reads owner/name@version.
+    module = taskset.rpartition("/")[2].partition("@")[0].replace("-", "_").lower()
+    if module in GENERIC_TASKSETS:
+        return (
+            f"The taskset {taskset!r} is not allowed by its name: it runs code that "
+            "options and rows name. Have an operator set COHORT_TASKSETS to *."
+        )
+    if refused := sorted({*code_options(environment.get("options"))}):
         return (
             f"The taskset options {', '.join(refused)} are not allowed: they can name "
-            "code outside of the taskset. Remove them, or have an operator set "
-            "COHORT_TASKSETS to *."
+            "code or files outside of the taskset. Remove them, or have an operator "
+            "set COHORT_TASKSETS to *."
         )
+    for version in versions:
+        made = _made_by(version)
+        options = {"options": made.get("options")}
+        if made.get("task") != taskset or refuse_environment(
+            {**environment, **options}
+        ):
+            return (
+                f"The rows of {version} are not allowed with the taskset {taskset!r}: "
+                "they are not as it made them here, and column task can name commands. "
+                "Make rows by Use an environment, or have an operator set "
+                "COHORT_TASKSETS to *."
+            )
     return ""
+
+
+def code_options(value: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of options that can name code, a file or a server.
+
+    An empty one names nothing. A text with a slash can be a path or a URL, and a
+    `prompt` inside another option is a file's name.
+    """
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in CODE_OPTIONS or (name and key == "prompt"):
+                yield from [key] if inner else ()
+            else:
+                yield from code_options(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from code_options(inner, name)
+    elif isinstance(value, str) and "/" in value:
+        yield name
+
+
+def without_code(default: Any) -> Any:
+    """Return an option's default without what a person may not set inside it."""
+    if not isinstance(default, dict):
+        return default
+    return {
+        key: without_code(inner)
+        for key, inner in default.items()
+        if key not in CODE_OPTIONS
+        and (isinstance(inner, dict) or not [*code_options({key: inner}, "inner")])
+    }
+
+
+def _made_by(version: DatasetVersion) -> dict[str, Any]:
+    """Return the taskset's source of rows that are as it made them; else {}.
+
+    Views, splits and selections of a run copy whole rows of their parent.
+    """
+    source = version.source
+    while source.get("kind") in ("view", "split", "run"):
+        parent = (
+            type(version)
+            .objects.filter(
+                pk=source.get("parent_id"), content_sha256=source.get("parent_sha256")
+            )
+            .first()
+        )
+        source = parent.source if parent else {}
+    return source if source.get("kind") == "taskset" else {}
 
 
 class TokenizerPool:

@@ -343,10 +343,13 @@ def dataset_environment(
         if environment is None:
             status = 422
         elif action == "save":
-            job = save_environment(version, environment, user=request.user)
-            if job.state != JobState.FAILED:
-                return follow(request, job)
-            form.errors["kind"], status = [job.error], 422
+            try:
+                job = save_environment(version, environment, user=request.user)
+                if job.state != JobState.FAILED:
+                    return follow(request, job)
+                form.errors["kind"], status = [job.error], 422
+            except UserError as error:
+                form.errors["taskset"], status = [str(error)], 422
         elif environment and row and action == "try":
             tried.play(row, environment, team=team)
             if tried.reply.get("is_source"):

@@ -180,7 +180,7 @@ SETTINGS = (
         name="COHORT_TASKSETS",
         group="Datasets and models",
         about="Tasksets of verifiers that runs may use, comma-separated; `*` allows "
-        "any, and other code that their options name. Their code runs without a "
+        "any, and other code that options and rows name. Their code runs without a "
         "sandbox on workers and the web server.",
         default="any taskset; none if `COHORT_ALLOWED_HOSTS` names another host",
     ),

@@ -18,7 +18,7 @@ from dashboard.project.schema_forms import SchemaField
 from dashboard.runs.attributes import refuse_locked
 from dashboard.runs.checkpoints.listing import resumable
 from dashboard.runs.config.fields import all_fields
-from dashboard.runs.launch.base_models import lock_published
+from dashboard.runs.launch.base_models import lock_published, versions_of
 from dashboard.runs.models import Run, RunState, SettingChange
 from dashboard.runs.queries import settings_in
 from dashboard.runs.state import EXTENDED, notify_workers, transition
@@ -142,7 +142,8 @@ def _queue_again(run: Run, user: User, num_steps: int) -> None:
             f"be {saved.step + 1:,} or later; got {num_steps:,}.",
         )
     check_runs(run.team)
-    lock_published(run.team, run.config)  # it may be unpublished since the run ended
+    # It may be unpublished since the run ended.
+    lock_published(run.team, run.config, versions_of(run))
     if num_steps != run.num_steps:
         _change(run, user, {STEPS: num_steps}, verb="run.settings_changed")
     moved = transition(

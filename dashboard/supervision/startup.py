@@ -11,7 +11,11 @@ from django.db import InterfaceError, OperationalError, transaction
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.runs.checkpoints.listing import fork_point_of, take_checkpoint
-from dashboard.runs.launch.base_models import FolderNotAllowed, lock_published
+from dashboard.runs.launch.base_models import (
+    FolderNotAllowed,
+    lock_published,
+    versions_of,
+)
 from dashboard.runs.models import Run
 from dashboard.runs.queries import RunDirectory
 from dashboard.supervision.checkpoints import SavedCheckpoint
@@ -145,7 +149,7 @@ def _start_of(
         for path in (files.trainer_log, files.trainer_times):
             path.touch()
         with transaction.atomic():  # a folder may lead elsewhere since the launch
-            lock_published(run.team, run.config)
+            lock_published(run.team, run.config, versions_of(run))
         write_snapshot(run, on_progress=keep_alive)
         if run.fork_step is not None:
             take_fork_checkpoint(run, directory, on_progress=keep_alive)

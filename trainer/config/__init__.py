@@ -5,7 +5,11 @@ The dashboard imports this module, so it imports no torch. Every field has a def
 facts of `About`; the launch form, TOML, help and API are generated from them.
 """
 
-from trainer.config.environment import CODE_OPTIONS, EnvironmentConfig
+from trainer.config.environment import (
+    CODE_OPTIONS,
+    GENERIC_TASKSETS,
+    EnvironmentConfig,
+)
 from trainer.config.loss import LossConfig
 from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import About, Part, leaves, parts_of, read_about
@@ -46,6 +50,7 @@ from trainer.config.training import (
 __all__ = [
     "CHANGEABLE",
     "CODE_OPTIONS",
+    "GENERIC_TASKSETS",
     "HUB_ID",
     "MAY_CHANGE",
     "About",

@@ -14,10 +14,27 @@ NO_ENVIRONMENT: NoEffect = {"there is no environment": {"environment.kind": ["no
 _MAX_CHARS = 20_000  # of a source, and of options
 _MAX_DEPTH = 20  # of options
 # Options of a taskset, at any depth, by which verifiers imports code of another file,
-# reads a file, or runs a task in a box of that image. All else is data.
+# reads a file, runs a command or an image, or calls a server.
 CODE_OPTIONS = frozenset(
-    {"fn", "harness", "id", "import_path", "judges", "runtime", "system_prompt"}
+    {
+        *("api_key_var", "base_url", "client", "collect", "command", "dataset", "env"),
+        *(
+            "fn",
+            "harness",
+            "headers",
+            "headers_from_env",
+            "healthcheck",
+            "id",
+            "image",
+            "import_path",
+        ),
+        *("judge", "judges", "mcp_servers", "path", "provider_kwargs"),
+        *("registry_path", "registry_url", "repo", "resources_url", "runtime"),
+        *("system_prompt", "task_dir", "url"),
+    }
 )
+# Tasksets of verifiers that run whatever code their options or rows name.
+GENERIC_TASKSETS = frozenset({"harbor", "nemo_gym", "openenv"})
 # By the kinds that read a setting: the others, for which it has no effect.
 _KINDS = ("none", "tools", "python", "countdown_calculator", "guess", "verifiers")
 # By kind: the setting that it cannot do without.
@@ -93,7 +110,7 @@ class EnvironmentConfig(Part):
         {},
         title="Taskset options",
         description="Settings of the taskset, as a JSON object. runtime: where its "
-        'tasks run, such as {"type": "docker"}.',
+        'tasks run, such as {"type": "docker"} (only where COHORT_TASKSETS is *).',
         json_schema_extra=about(no_effect=_only_for("verifiers"), of_run=True),
     )
     max_turns: int = Field(

@@ -20,6 +20,7 @@ from dashboard.analysis.probes.services import (
 )
 from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.row import Row, write_content
+from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.jobs.kinds import (
     Context,
     JobCancelled,
@@ -30,6 +31,7 @@ from dashboard.jobs.kinds import (
     register_purge,
 )
 from dashboard.project.database import clean_json, clean_text
+from dashboard.project.errors import UserError
 from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone, gone
 from dashboard.runs.models import Checkpoint
 from dashboard.supervision.event_log import LogTailer, read_tail
@@ -78,6 +80,9 @@ def probe(
     )
     if row is None:
         raise JobCancelled  # its checkpoint was deleted
+    environment = row.config.get("environment") or {}
+    if why := refuse_environment(environment, [row.dataset_version]):
+        raise UserError("probes.bad_taskset", why)
     sweep_folders()
     folder = probe_folder(row.pk)
     row.groups.all().delete()  # of a worker that was lost

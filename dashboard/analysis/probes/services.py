@@ -81,7 +81,7 @@ def start_probe(
     _check_size(1 if prompt else len(positions), num_samples)
     if positions:
         lock_untrashed(dataset_version)
-    lock_published(team, config.model_dump(mode="json"))
+    lock_published(team, config.model_dump(mode="json"), [dataset_version])
     num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
     if num_open >= MAX_OPEN:
         raise UserError(

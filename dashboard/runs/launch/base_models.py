@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.accounts.models import Team
+from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.token_preview import DATA_FOLDER, refuse_model, within_data
 from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.project.errors import UserError
@@ -94,13 +96,23 @@ class FolderNotAllowed(UserError):
     """A model folder outside of the data folder; an operator can allow it."""
 
 
-def lock_published(team: Team, config: dict[str, Any]) -> None:
+def versions_of(run: Run) -> Iterator[DatasetVersion]:
+    """Yield the versions whose rows it plays."""
+    assert run.dataset_version, "launched"
+    yield run.dataset_version
+    for chosen in run.evaluation_sets.select_related("dataset_version"):
+        yield chosen.dataset_version
+
+
+def lock_published(
+    team: Team, config: dict[str, Any], versions: Iterable[DatasetVersion]
+) -> None:
     """Lock the run's models against unpublishing until the run is written.
 
     UserError: a folder belongs to another team, was unpublished, or is not allowed
-    (FolderNotAllowed); or the run's taskset is not.
+    (FolderNotAllowed); or the run's taskset, with the rows of `versions`, is not.
     """
-    if why := refuse_environment(config.get("environment") or {}):
+    if why := refuse_environment(config.get("environment") or {}, versions):
         raise UserError("runs.bad_taskset", why)
     for path in named_models(config):
         if why := refuse_model(team, path):

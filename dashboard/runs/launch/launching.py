@@ -16,6 +16,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.datasets.trash import lock_untrashed
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
@@ -71,6 +72,9 @@ def check_draft(draft: LaunchDraft) -> Launch | None:
         if draft.start.fork is not None:
             check_course(config, draft.start, draft.problems)
         check_rows(config, dataset, draft.problems)
+        versions = [dataset, *(chosen.version for chosen in sets)]
+        if why := refuse_environment(config.environment.model_dump(), versions):
+            draft.problems.add("environment.taskset", why)
         check_files(config, draft.choices.team, draft.problems)
     if draft.problems or dataset is None or recipe is None:
         return None
@@ -455,7 +459,7 @@ def _lock(launch: Launch, team: Team) -> None:
         assert version.dataset.team_id == team.id, "another team's dataset"
     for version in sorted(versions, key=lambda version: version.dataset_id):
         lock_untrashed(version)  # in one order, so that two launches never deadlock
-    lock_published(team, launch.config.model_dump(mode="json"))
+    lock_published(team, launch.config.model_dump(mode="json"), versions)
 
 
 def _fork_point(checkpoint: Checkpoint) -> dict[str, Any]:

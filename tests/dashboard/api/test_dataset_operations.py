@@ -292,3 +292,16 @@ def test_a_version_gets_an_environment(program, version):
     assert made.json()["version"]["content_sha256"] == version["content_sha256"]
     assert refused.json()["errors"][0]["field"] == "body.environment.max_turns"
     assert unlimited.json()["code"] == "datasets.invalid_environment"
+
+
+def test_a_version_gets_no_environment_that_is_not_allowed(program, version, settings):
+    settings.TASKSETS = frozenset({"words"})
+    address = f"/dataset-versions/{version['id']}/environment"
+    taskset = {"kind": "verifiers", "max_tokens": 64}
+
+    for name in ("other", "words"):
+        refused = program.post(address, {"environment": taskset | {"taskset": name}})
+
+        assert refused.status_code == 422
+        assert refused.json()["code"] == "datasets.taskset_refused"
+        assert refused.json()["errors"][0]["field"] == "body.environment"

@@ -99,6 +99,23 @@ def test_a_launch_is_checked_before_it_is_one(program, requested):
     assert not Run.objects.exists()
 
 
+def test_a_launch_with_rows_that_a_taskset_may_not_play_is_refused_by_the_check(
+    program, requested, settings
+):
+    settings.TASKSETS = frozenset({"words"})
+    taskset = {"kind": "verifiers", "taskset": "words", "max_tokens": 9_000}
+    environment = {f"environment.{name}": value for name, value in taskset.items()}
+
+    refused = program.post(
+        "/launches/check",
+        requested | {"settings": requested["settings"] | environment},
+    )
+
+    assert refused.status_code == 422
+    (error,) = refused.json()["errors"]
+    assert error["field"] == "body.settings.environment.taskset"
+
+
 def test_the_start_that_the_document_gives_is_one():
     (example,) = LaunchIn.model_fields["start"].examples or [""]
 

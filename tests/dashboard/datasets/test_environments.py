@@ -96,6 +96,18 @@ def test_an_environment_is_removed_by_a_version_without_it(alice_client, version
     assert version.dataset.versions.get(number=3).environment is None
 
 
+def test_a_taskset_that_is_not_allowed_is_not_saved(alice_client, version, settings):
+    settings.TASKSETS = frozenset({"words"})
+
+    for name in ("other", "words"):
+        page = post(alice_client, version, "save", kind="verifiers", taskset=name)
+
+        assert page.status_code == 422
+        assert set(page.context["form"].errors) == {"taskset"}
+        assert "COHORT_TASKSETS" in page.text
+    assert version.dataset.versions.count() == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "name"),
     [

@@ -18,6 +18,7 @@ from trainer.rewards.child import Child, NoReply, TimedOut
 LIBRARY = ROOT / ".venv-environments" / "bin" / "python"
 URL = "/alpha/datasets/environments?task=words"
 FORM = {"name": "Words", "size": "5"}
+TASK = {"judges": [], "stops": {}, "prompt": "a.txt", "own": {"fn": None, "weight": 1}}
 SCHEMA = {
     "properties": {
         "id": {"type": "string", "default": ""},
@@ -33,7 +34,7 @@ SCHEMA = {
             "default": 0.5,
         },
         "has_tools": {"type": "boolean", "default": True},
-        "task": {"$ref": "#/$defs/Task", "default": {"judges": []}},
+        "task": {"$ref": "#/$defs/Task", "default": TASK},
     }
 }
 ROW = {
@@ -159,8 +160,10 @@ def test_options_that_name_other_code_need_an_operator(alice_client, settings):
     settings.TASKSETS_PYTHON = "/nowhere/python"
 
     assert "system_prompt" not in named
+    assert named["task"].default == {"stops": {}, "own": {"weight": 1}}
     assert refused.context["form"].has_error("__all__", "datasets.taskset_refused")
-    assert [*open_taskset("words", "").options][-1].path == "task"
+    *_, task = open_taskset("words", "").options
+    assert (task.path, task.default) == ("task", TASK)
     assert "system_prompt" in [
         field.path for field in open_taskset("words", "").options
     ]

@@ -8,7 +8,7 @@ from django.test import Client
 
 from dashboard.analysis.probes.models import Probe
 from dashboard.datasets import token_preview
-from dashboard.datasets.models import Dataset
+from dashboard.datasets.models import Dataset, DatasetVersion
 from dashboard.datasets.tokenizer_pool import Busy
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.trial import Sandbox
@@ -182,9 +182,20 @@ def test_a_launch_with_a_taskset_that_is_not_allowed_makes_no_run(
 ):
     taskset = {"environment.taskset": "reverse-text"}
     form = with_environment(single, "verifiers") | taskset
-    for allowed, num_runs in ((frozenset(), 0), (frozenset(["reverse-text"]), 1)):
+    made = {"kind": "taskset", "task": "reverse-text", "options": {}}
+    for allowed, source, num_runs in (
+        (frozenset(), made, 0),
+        (frozenset(["reverse-text"]), {"kind": "upload"}, 0),
+        (frozenset(["reverse-text"]), made, 1),
+    ):
         settings.TASKSETS = allowed
+        DatasetVersion.objects.update(source=source)
 
-        alice_client.post(NEW, form | {"name": f"run-{num_runs}"})
+        page = alice_client.post(NEW, form | {"name": f"run-{num_runs}"})
 
+        assert ("COHORT_TASKSETS" in page.text) == (num_runs == 0)
+        if num_runs == 0:
+            problems = page.context["form"].problems.by_field
+            refused = [control for control, said in problems.items() if said]
+            assert refused == ["environment.taskset"]
         assert Run.objects.count() == num_runs

@@ -184,6 +184,22 @@ def test_a_run_is_paused_when_its_model_folder_is_disallowed(run, tmp_path, sett
 
 
 @pytest.mark.django_db
+def test_a_run_whose_rows_a_taskset_may_not_play_ends_before_its_trainer(run, settings):
+    settings.TASKSETS = frozenset({"words"})
+    run.config["environment"] = {"kind": "verifiers", "taskset": "words"}
+    Run.objects.filter(id=run.id).update(config=run.config)
+    claim = claim_run(run.id, "worker-1")
+    assert claim
+
+    supervise(claim, is_shutting_down=never, command=script("finish"), timing=FAST)
+
+    run.refresh_from_db()
+    assert run.state == RunState.FAILED
+    assert "column task" in run.fail_reason
+    assert not run_directory(run.id).rows.exists()
+
+
+@pytest.mark.django_db
 def test_a_model_folder_that_now_leads_to_another_team_ends_the_run(
     run, tmp_path, settings
 ):

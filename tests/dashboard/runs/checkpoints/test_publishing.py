@@ -57,7 +57,7 @@ def test_another_team_cannot_use_the_model(model, charlie, charlie_client):
         make_probe(other, make_version(other), config=_config(path))
     around = f"{model.folder.parents[1]}/../models/{model.team_id}/{model.pk}/model"
     with pytest.raises(ValueError, match="has no model"):
-        lock_published(other, {"model": {"path": around}})
+        lock_published(other, {"model": {"path": around}}, ())
 
 
 def test_another_teams_checkpoint_cannot_be_used(saving, charlie):
@@ -65,8 +65,8 @@ def test_another_teams_checkpoint_cannot_be_used(saving, charlie):
     path = str(saving.folder / checkpoint.name / "model")
 
     with pytest.raises(ValueError, match="has no model"):
-        lock_published(Team.objects.get(slug="other"), {"model": {"path": path}})
-    lock_published(saving.run.team, {"model": {"path": path}})
+        lock_published(Team.objects.get(slug="other"), {"model": {"path": path}}, ())
+    lock_published(saving.run.team, {"model": {"path": path}}, ())
 
 
 def test_relative_model_paths_are_refused(team):
@@ -75,7 +75,7 @@ def test_relative_model_paths_are_refused(team):
         config = {"reward": {"recipe": {"rules": [judge]}}}
 
         with pytest.raises(ValueError, match="no model"):
-            lock_published(team, config)
+            lock_published(team, config, ())
 
 
 def test_it_stays_while_a_run_needs_it(model, team, alice):
@@ -98,7 +98,7 @@ def test_unpublishing_deletes_the_files(model, team, alice):
 
     assert not folder.exists()
     with transaction.atomic(), pytest.raises(ValueError, match="has no model"):
-        lock_published(team, {"model": {"path": str(folder / "model")}})
+        lock_published(team, {"model": {"path": str(folder / "model")}}, ())
 
 
 def test_a_name_is_taken_once(model, saving, alice):
@@ -196,12 +196,12 @@ def test_a_folder_outside_the_operators_is_refused(team, settings, tmp_path):
     own = f"{settings.COHORT_DATA}/starter/sums/model"
 
     for path in (f"{allowed}/qwen", own, "Qwen/Qwen2.5-0.5B-Instruct"):
-        lock_published(team, {"model": {"path": path}})
+        lock_published(team, {"model": {"path": path}}, ())
         assert refuse_model(team, path) == ""
     for path in ("/etc", f"{tmp_path}", f"{allowed}/../x", f"{allowed}/detour/x"):
         assert refuse_model(team, path)
         with pytest.raises(ValueError, match="COHORT_MODEL_FOLDERS"):
-            lock_published(team, {"model": {"path": path}})
+            lock_published(team, {"model": {"path": path}}, ())
 
 
 def test_the_data_folder_is_reached_by_run_or_model_only(team, settings, saving):
@@ -215,7 +215,7 @@ def test_the_data_folder_is_reached_by_run_or_model_only(team, settings, saving)
     ):  # fmt: skip
         assert refuse_model(team, path), path
         with pytest.raises(ValueError, match=r"has no model|not allowed"):
-            lock_published(team, {"model": {"path": path}})
+            lock_published(team, {"model": {"path": path}}, ())
     for path in (f"{data}/runs/{run}/kept/step-1/model", f"{data}/starter/sums/model"):
         assert refuse_model(team, path) == ""
-        lock_published(team, {"model": {"path": path}})
+        lock_published(team, {"model": {"path": path}}, ())
