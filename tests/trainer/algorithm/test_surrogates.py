@@ -101,7 +101,7 @@ def test_gmpo_takes_the_geometric_mean_of_bounded_ratios():
 
 
 @pytest.mark.parametrize(("advantage", "weight"), [(1.0, 0.199148), (-1.0, 1.082682)])
-def test_vespo_weighs_a_sequence_by_the_product_of_its_ratios(advantage, weight):
+def test_the_weight_of_vespo_is_of_the_product_of_ratios(advantage, weight):
     now, old = [math.log(0.5), math.log(0.4)], [math.log(0.25), math.log(0.4)]
 
     _, slopes, _ = loss_and_slope(now, old, advantage, surrogate="vespo")
