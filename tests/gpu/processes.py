@@ -184,12 +184,12 @@ def share_device(rank: int) -> None:
     """Let both processes use the one GPU, and memory run out in the second."""
     join = dist.init_process_group
     torch.cuda.device_count = lambda: 2
-    torch.cuda.set_device = lambda _device: None  # type: ignore[assignment]
+    torch.cuda.set_device = lambda _device: None
 
     def joined(**options: Any) -> None:
         join(**options | {"backend": "cpu:gloo,cuda:gloo"})
 
-    dist.init_process_group = joined  # type: ignore[assignment]
+    dist.init_process_group = joined
     memory_runs_out(rank)
 
 
