@@ -27,14 +27,14 @@ from tests.gpu.setup import (
     wait,
 )
 from trainer.model.policy import Policy
-from trainer.rollout import decoder, llama
+from trainer.rollout import builtin, decoder, llama
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import DecodingMethod, draw_next, make_decoder
 from trainer.rollout.engine import Request, SamplingParams, Slowed
 from trainer.types import Rollout
 
 LEAST_RATE = 72_000  # tokens/s that an H100 had before all of `UNDONE`
-FAST: tuple[DecodingMethod, ...] = ("flash", "graph", "lean")
+FAST: tuple[DecodingMethod, ...] = ("shared", "flash", "graph", "lean")
 # Kernels by what their names, or those of torch's operations, have in them.
 CLASSES = {
     "attention": r"flash|fmha|attention|mha_|sdpa",
@@ -60,6 +60,8 @@ def sampling(setup: Setup) -> None:
 
     own = engine(count * group, FAST)
     first, way = replace(params, max_new_tokens=4), own._ways[0]
+    if way == "shared":
+        way = own._way_of(builtin._Rows(requests, []))
     begun = time.monotonic()
     own.sample(requests, first)
     figures["first call s"] = round(time.monotonic() - begun, 2)
@@ -72,7 +74,7 @@ def sampling(setup: Setup) -> None:
     again = own.sample(requests, params)
     figures["same tokens again"] = f"{same_share(found, again):.0%}"
     for name, undo in UNDONE.items():
-        ways = FAST[1:] if name == FLASH else FAST
+        ways = FAST[2:] if name == FLASH else FAST
         with undo():
             slower = engine(count * group, ways)
             slower.sample(requests, first)
@@ -86,6 +88,8 @@ def sampling(setup: Setup) -> None:
     moved = own.sample(requests, params)
     compare(setup, policy, requests, moved, " after an update", noise)
     profile_ways(setup, policy, own._ways, requests)
+    if own._ways[0] == "shared":
+        share_prompts(setup, policy, reported, noise)
     few = requests[: setup.size(8, 1)]
     for way in ("lean", "plain"):
         slower = engine(64, [way])
@@ -101,6 +105,27 @@ def sampling(setup: Setup) -> None:
     )
     if is_known and not setup.tiny and rate < LEAST_RATE:
         raise Failed(f"{rate:.0f} tokens/s are fewer than {LEAST_RATE}")
+
+
+def share_prompts(
+    setup: Setup, policy: Policy, reported: list[Slowed], noise: float
+) -> None:
+    """Tokens a second of large groups of long prompts, each read once for its group."""
+    requests = [
+        replace(request, token_ids=request.token_ids * 12)
+        for request in requests_of(policy, setup.size(32, 2), setup.size(16, 3))
+    ]
+    params = SamplingParams(max_new_tokens=setup.size(128, 8), temperature=1.0)
+    rows = sum(len(request.seeds) for request in requests)
+    rates = []
+    for name, ways in ((", prompts shared", FAST), (", not shared", FAST[1:])):
+        engine = engine_of(policy, rows, ways, reported=reported)
+        engine.sample(requests, replace(params, max_new_tokens=4))
+        found, seconds = timed(setup, partial(engine.sample, requests, params))
+        rates.append(rows * params.max_new_tokens / seconds)
+        setup.figures[f"tokens/s{name}"] = round(rates[-1])
+        compare(setup, policy, requests[:4], found[:4], name, noise)
+    setup.figures["sharing prompts"] = f"{rates[0] / rates[1]:.2f} ×"
 
 
 def engine_of(

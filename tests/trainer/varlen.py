@@ -1,5 +1,7 @@
 """torch's attention kernel for sequences one behind another, in plain operations."""
 
+from typing import Any
+
 import torch
 
 
@@ -36,3 +38,53 @@ def reference(
         shares = logits.masked_fill(~sees, -torch.inf).softmax(dim=-1)
         found.append(torch.einsum("hqk,khd->qhd", shares, values[span]))
     return torch.cat(found)
+
+
+def slow_kernel(
+    looked_at: list[int],
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_ends: torch.Tensor,
+    key_begins: torch.Tensor,
+    most_queries: int,
+    most_keys: int,
+    **options: Any,
+) -> Any:
+    """`varlen_attn` of a decoding step: each query sees all keys used of its sequence.
+
+    It notes how many each sequence looked at.
+    """
+    used = options["seqused_k"]
+    assert query_ends.dtype == key_begins.dtype == used.dtype == torch.int32
+    assert len(query_ends) == len(key_begins) == len(used) + 1
+    # only of one query is it the same whether it sees what comes behind it
+    assert (
+        options["window_size"] in [(-1, -1), (-1, 0)][: 2 if most_queries == 1 else 1]
+    )
+    assert queries.stride(-1) == keys.stride(-1) == values.stride(-1) == 1
+    found = torch.empty_like(queries)
+    log_sums = torch.empty(queries.shape[1], len(queries))
+    sharing = queries.shape[1] // keys.shape[1]
+    for sequence, count in enumerate(used.tolist()):
+        asking = slice(int(query_ends[sequence]), int(query_ends[sequence + 1]))
+        assert 0 < asking.stop - asking.start <= most_queries
+        first = int(key_begins[sequence])
+        assert 0 < count <= most_keys
+        assert first + count <= len(keys)
+        looked_at.append(count)
+        seen = slice(first, first + count)
+        own_keys = keys[seen].repeat_interleave(sharing, dim=1)
+        own_values = values[seen].repeat_interleave(sharing, dim=1)
+        logits = torch.einsum("qhd,khd->hqk", queries[asking], own_keys)
+        logits = (logits * options["scale"]).float()
+        log_sums[:, asking] = logits.logsumexp(dim=2)
+        shares = logits.softmax(dim=2)
+        found[asking] = torch.einsum("hqk,khd->qhd", shares, own_values.float()).to(
+            queries
+        )
+    assert int(query_ends[-1]) == len(queries)
+    if "return_aux" not in options:
+        return found
+    assert options["return_aux"].lse
+    return found, log_sums

@@ -126,6 +126,67 @@ def varlen_attention(
     return attended
 
 
+def attend_to_all(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    query_ends: torch.Tensor,
+    key_begins: torch.Tensor,
+    most_queries: int,
+    most_keys: int,
+    *,
+    scale: float,
+    keys_used: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of a sequence's queries to all of its keys, for `joined`.
+
+    Args:
+        queries: [N, heads, d].
+        keys: [M, heads, d].
+        values: [M, heads, d].
+        query_ends: int32 [S + 1].
+        key_begins: int32 [S + 1], of which the last is not looked at.
+        most_queries: of a sequence.
+        most_keys: of a sequence.
+        scale: of the attention's logits.
+        keys_used: int32 [S], from a sequence's first on; at least one.
+
+    Returns:
+        (what it brings [N, heads, d]; log Σ exp of its logits, float32 [heads, N]).
+    """
+    from torch.nn.attention.varlen import AuxRequest  # noqa: PLC0415 - see `_kernel`
+
+    attended, log_sums = _kernel()(
+        queries,
+        keys,
+        values,
+        query_ends,
+        key_begins,
+        most_queries,
+        most_keys,
+        scale=scale,
+        window_size=(-1, -1),
+        seqused_k=keys_used,
+        return_aux=AuxRequest(lse=True),
+    )
+    return attended, log_sums
+
+
+def joined(
+    attended: torch.Tensor,
+    log_sums: torch.Tensor,
+    others: torch.Tensor,
+    other_log_sums: torch.Tensor,
+) -> torch.Tensor:
+    """Return attention to two sets of keys together, from `attend_to_all` of each.
+
+    With s the sums of exponentials, it is (s₁·a₁ + s₂·a₂) / (s₁ + s₂).
+    """
+    share = torch.sigmoid(log_sums - other_log_sums).T[..., None]
+    both = torch.lerp(others.to(share.dtype), attended.to(share.dtype), share)
+    return both.to(attended.dtype)
+
+
 def takes_keys_used() -> bool:
     """Return whether this torch's kernel can look at the first keys of a sequence."""
     return "seqused_k" in inspect.signature(_kernel()).parameters

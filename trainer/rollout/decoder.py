@@ -21,7 +21,12 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from trainer.model.attention import takes_keys_used, varlen_attention
+from trainer.model.attention import (
+    attend_to_all,
+    joined,
+    takes_keys_used,
+    varlen_attention,
+)
 from trainer.model.loading import has_four_bits, is_built_like_llama
 from trainer.model.logprobs import LogitMap, compiled, is_fused
 from trainer.model.policy import Policy
@@ -31,6 +36,7 @@ from trainer.rollout.llama import (
     LEAVING_SHARE,
     Layer,
     LlamaDecoder,
+    SharedPrompts,
     attend_densely,
     bias_of,
 )
@@ -243,6 +249,8 @@ class FixedStep:
             self._rows = torch.arange(num_rows + 1, dtype=torch.int32, device=device)
             first = self._rows * room + functional.pad(num_padded, (0, 1))
             self._first_places = first.int()
+            if decoder.prompts is not None:
+                self._query_ends = self._rows * decoder.prompts.num_sharing
             return
         shape, dtype = (num_rows, 1, 1, room), decoder.held[0].dtype
         self._bias = torch.zeros(shape, dtype=dtype, device=device)
@@ -265,6 +273,8 @@ class FixedStep:
         if self._decoder.is_by_token:
             num_seen = (self._place + 1 - self._num_padded).int()
             attend = partial(self._attend_to_written, num_seen)
+            if self._decoder.prompts is not None:
+                attend = partial(self._attend_jointly, self._decoder.prompts, num_seen)
         else:
             self._bias.index_fill_(3, self._place, 0.0)
             attend = partial(attend_densely, span=self.room, bias=self._bias)
@@ -291,6 +301,32 @@ class FixedStep:
             keys_used=num_seen,
         )
         return attended.view_as(queries)
+
+    def _attend_jointly(
+        self,
+        prompts: SharedPrompts,
+        num_seen: torch.Tensor,
+        queries: torch.Tensor,
+        held: torch.Tensor,
+        layer: Layer,
+    ) -> torch.Tensor:
+        """See `_attend_to_written`; to the prompts' places and to a row's own."""
+        tokens, packed = held.transpose(1, 2).flatten(0, 1), queries.transpose(1, 2)
+        packed = packed.flatten(0, 1)
+        own = attend_to_all(
+            packed,
+            tokens[:, : layer.num_kv],
+            tokens[:, layer.num_kv :],
+            self._query_ends,
+            self._first_places,
+            prompts.num_sharing,
+            self.room,
+            scale=layer.scale,
+            keys_used=num_seen,
+        )
+        join = compiled(joined) if packed.is_cuda else joined
+        attended: torch.Tensor = join(*prompts.attend(packed, layer), *own)
+        return attended.unflatten(0, (len(queries), -1)).transpose(1, 2)
 
 
 class GraphDecoder:
@@ -359,9 +395,9 @@ def record(run: Callable[[], None]) -> Callable[[], None]:
 
 Decoding = Literal["auto", "plain"]
 # Ways to decode, the fastest first: the operations of `LlamaDecoder` replayed as a CUDA
-# graph, with FlashAttention and with SDPA, the same operations without a graph,
-# transformers' own forward pass.
-DecodingMethod = Literal["flash", "graph", "lean", "plain"]
+# graph, with FlashAttention that reads a prompt once for its group, with FlashAttention
+# and with SDPA, the same operations without a graph, transformers' own forward pass.
+DecodingMethod = Literal["shared", "flash", "graph", "lean", "plain"]
 
 
 def decoding_methods(policy: Policy, decoding: Decoding) -> list[DecodingMethod]:
@@ -372,7 +408,7 @@ def decoding_methods(policy: Policy, decoding: Decoding) -> list[DecodingMethod]
     if not is_gpu(policy.device) or has_four_bits(policy.model):
         return ["lean", "plain"]
     if policy.is_varlen and takes_keys_used():
-        return ["flash", "graph", "lean", "plain"]
+        return ["shared", "flash", "graph", "lean", "plain"]
     return ["graph", "lean", "plain"]
 
 
@@ -418,7 +454,8 @@ def make_decoder(
         owners,
         max_new_tokens=max_new_tokens,
         is_fixed=way != "lean",
-        is_by_token=way == "flash",
+        is_by_token=way in ("shared", "flash"),
+        shares_prompts=way == "shared",
     )
     return lean if way == "lean" else GraphDecoder(lean)
 

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 from transformers.cache_utils import DynamicCache
 
+from trainer.model.attention import attend_to_all
 from trainer.model.kernels import rotated, signed
 from trainer.model.loading import has_four_bits, merged_weight
 from trainer.model.policy import Policy
@@ -281,10 +282,72 @@ LEAVING_SHARE = 1 / 8
 _BLOCK, _LEAST_FIXED = 64, 512
 
 
+class SharedPrompts:
+    """Keys and values of prompts, each there once for all rows of its group.
+
+    Queries of a group's rows, and of heads that share keys, are one sequence to the
+    kernel, which so reads a prompt once for all of them.
+    """
+
+    def __init__(
+        self, padding: torch.Tensor, owners: torch.Tensor, *, num_sharing: int
+    ) -> None:
+        """Take what `make_decoder` does; `num_sharing` heads share keys.
+
+        The rows of a group lie one behind another. `states` are to be put in.
+        """
+        self.states: dict[Layer, torch.Tensor] = {}  # [P, L, 2 · kv heads, d]
+        self.num_sharing = num_sharing
+        num_prompts, self._width = padding.shape
+        padded = (padding == 0).sum(dim=1)
+        places = torch.arange(num_prompts, device=padding.device)
+        self._begins = (places * self._width + padded).int()
+        self._lengths = (self._width - padded).int()
+        self._owners = owners
+        self._count_rows()
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with these rows only; `rows` are their places."""
+        self._owners = self._owners[rows]
+        self._count_rows()
+
+    def _count_rows(self) -> None:
+        prompts, counts = self._owners.unique_consecutive(return_counts=True)
+        counts *= self.num_sharing
+        self._most_queries = int(counts.max())
+        self._query_ends = functional.pad(counts.cumsum(dim=0), (1, 0)).int()
+        self._key_begins = functional.pad(self._begins[prompts], (0, 1))
+        self._keys_used = self._lengths[prompts]
+
+    def attend(
+        self, queries: torch.Tensor, layer: Layer
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attend to the prompts, by queries [rows · sharing, kv heads, d]; see
+        `attend_to_all`.
+        """
+        tokens = self.states[layer].flatten(0, 1)
+        return attend_to_all(
+            queries,
+            tokens[:, : layer.num_kv],
+            tokens[:, layer.num_kv :],
+            self._query_ends,
+            self._key_begins,
+            self._most_queries,
+            self._width,
+            scale=layer.scale,
+            keys_used=self._keys_used,
+        )
+
+    def states_of(self, row: int, layer: Layer) -> torch.Tensor:
+        """Return those of a row's prompt, [2 · kv heads, L, d]."""
+        return self.states[layer][self._owners[row]].transpose(0, 1)
+
+
 class LlamaDecoder:
     """Takes rows on by a token at a time; made again whenever the weights change.
 
-    Keys and values of a layer lie in one buffer with room to come.
+    Keys and values of a layer lie in one buffer with room to come. Those of the prompts
+    are the first there, unless rows share them.
     """
 
     def __init__(
@@ -297,12 +360,14 @@ class LlamaDecoder:
         max_new_tokens: int,
         is_fixed: bool = False,
         is_by_token: bool = False,
+        shares_prompts: bool = False,
     ) -> None:
         """Take what `make_decoder` does.
 
         `is_fixed`: buffers move seldom, and what is not written yet will be looked at,
         so it has to be a number.
         `is_by_token`: all heads of a token lie side by side, as FlashAttention asks.
+        `shares_prompts`: they are in `prompts`, which `attend` has to look at.
         """
         body: Any = policy.body
         weights = self._embedding = body.embed_tokens.weight
@@ -316,16 +381,23 @@ class LlamaDecoder:
             kind = WideLayer
         self.layers = [kind(layer) for layer in body.layers]
         self._norm = Norm(body.norm)
-        self.length = padding.shape[1]
+        width = padding.shape[1]
+        positions = torch.arange(width + max_new_tokens, device=policy.device)
+        self.prompts: SharedPrompts | None = None
+        if shares_prompts:
+            num_heads: int = policy.model.config.num_attention_heads
+            num_sharing = num_heads // self.layers[0].num_kv
+            self.prompts = SharedPrompts(padding, owners, num_sharing=num_sharing)
+        self.length = 0 if shares_prompts else width  # of what a row has itself
         self._last = self.length + max_new_tokens
         self._is_fixed = is_fixed
         self.is_by_token = is_by_token
-        self.padding = None if padding.all() else padding[owners]
+        is_padded = not shares_prompts and not padding.all()
+        self.padding = padding[owners] if is_padded else None
         self.held = [
             self._buffer_of(layer, states, owners)
             for layer, states in zip(self.layers, cache.layers, strict=True)
         ]
-        positions = torch.arange(self._last, device=policy.device)
         cos, sin = body.rotary_emb(weights[:1], positions[None])
         self._rotary = self.layers[0].rotary_tables(cos[0], sin[0])
         self._bias = self._new_bias()
@@ -394,6 +466,8 @@ class LlamaDecoder:
     def keep(self, rows: torch.Tensor) -> None:
         """Go on with these rows only; `rows` are their places."""
         self._move(room=self.room, rows=rows)
+        if self.prompts is not None:
+            self.prompts.keep(rows)
         if self.padding is not None:
             self.padding = self.padding[rows]
             self._bias = self._new_bias()
@@ -403,13 +477,15 @@ class LlamaDecoder:
 
         The cache must be one of growing layers.
         """
-        return [
-            (
-                layer.restore_keys(held[row, : layer.num_kv, span]),
-                held[row, layer.num_kv :, span].clone(),
-            )
-            for layer, held in zip(self.layers, self.held, strict=True)
-        ]
+        found = []
+        for layer, held in zip(self.layers, self.held, strict=True):
+            states = held[row]
+            if self.prompts is not None:
+                prompt = self.prompts.states_of(row, layer)
+                states = torch.cat([prompt, states], dim=1)
+            keys, values = states[: layer.num_kv, span], states[layer.num_kv :, span]
+            found.append((layer.restore_keys(keys), values.clone()))
+        return found
 
     def _move(self, *, room: int, rows: torch.Tensor | None = None) -> None:
         for place, held in enumerate(self.held):  # one after another, to save memory
@@ -435,14 +511,18 @@ class LlamaDecoder:
         self, layer: Layer, states: Any, owners: torch.Tensor
     ) -> torch.Tensor:
         """Return each row's keys, then values, of its prompt: [rows, 2 · kv heads,
-        room, d].
+        room, d]. Where prompts are shared they are put there, and rows have none.
         """
         keys, values = layer.permute_keys(states.keys), states.values
         _, heads, length, size = keys.shape
         shape = (len(owners), 2 * heads, self._room_for_more(), size)
         buffer = self._new_buffer(keys, shape)
-        torch.index_select(keys, 0, owners, out=buffer[:, :heads, :length])
-        torch.index_select(values, 0, owners, out=buffer[:, heads:, :length])
+        if self.prompts is not None:
+            both = torch.cat([keys, values], dim=1).transpose(1, 2)
+            self.prompts.states[layer] = both.contiguous()
+        else:
+            torch.index_select(keys, 0, owners, out=buffer[:, :heads, :length])
+            torch.index_select(values, 0, owners, out=buffer[:, heads:, :length])
         states.keys = states.values = None  # the prompts' own are not needed any more
         return self._tidied(buffer)
 

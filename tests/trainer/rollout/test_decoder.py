@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -16,11 +17,14 @@ from transformers import (
     Qwen3Config,
 )
 
+from tests.trainer.rollout.test_rollout import ids_of, requests_of
+from tests.trainer.varlen import slow_kernel
 from trainer.config import ModelConfig
 from trainer.model import attention
 from trainer.model.policy import Policy, load_policy
-from trainer.rollout import decoder, llama
+from trainer.rollout import builtin, decoder, llama
 from trainer.rollout import decoder as graphs
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.cache import make_cache
 from trainer.rollout.decoder import (
     AnyDecoder,
@@ -30,7 +34,8 @@ from trainer.rollout.decoder import (
     decoding_methods,
     make_decoder,
 )
-from trainer.rollout.llama import LlamaDecoder, WideLayer, copied_bytes
+from trainer.rollout.engine import Request, SamplingParams
+from trainer.rollout.llama import LlamaDecoder, SharedPrompts, WideLayer, copied_bytes
 
 SIZES: dict[str, Any] = {
     "vocab_size": 36,
@@ -124,38 +129,22 @@ def flash_decoder(
     )
 
 
+def sharing_decoder(
+    policy: Policy, cache: Any, padding: Any, owners: Any, num_steps: int
+) -> Decoder:
+    """What is recorded where groups are large and prompts long."""
+    return make_decoder(
+        policy, cache, padding, owners, max_new_tokens=num_steps, way="shared"
+    )
+
+
 @pytest.fixture
 def flash_kernel(monkeypatch) -> list[int]:
     """torch's kernel as its documentation has it, sequence by sequence on a CPU; how
     many keys each sequence looked at, call by call.
     """
     looked_at: list[int] = []
-
-    def attend(queries, keys, values, query_ends, key_ends, *most, **options):
-        most_queries, most_keys = most
-        assert set(options) == {"scale", "window_size", "seqused_k"}
-        assert query_ends.dtype == key_ends.dtype == options["seqused_k"].dtype
-        assert query_ends.dtype == torch.int32
-        assert options["window_size"] == (-1, 0)
-        found = torch.empty_like(queries)
-        sharing = queries.shape[1] // keys.shape[1]
-        for row, used in enumerate(options["seqused_k"].tolist()):
-            assert query_ends[row + 1] - query_ends[row] == most_queries == 1
-            first = int(key_ends[row])
-            assert used <= most_keys
-            assert first + used <= len(keys)
-            looked_at.append(used)
-            seen = slice(first, first + used)
-            own_keys = keys[seen].repeat_interleave(sharing, dim=1)
-            own_values = values[seen].repeat_interleave(sharing, dim=1)
-            logits = torch.einsum("hd,khd->hk", queries[row], own_keys)
-            weights = (logits * options["scale"]).float().softmax(dim=1)
-            found[row] = torch.einsum("hk,khd->hd", weights, own_values.float()).to(
-                queries
-            )
-        return found
-
-    monkeypatch.setattr(attention, "_kernel", lambda: attend)
+    monkeypatch.setattr(attention, "_kernel", lambda: partial(slow_kernel, looked_at))
     return looked_at
 
 
@@ -281,6 +270,151 @@ def test_a_step_that_attends_to_written_places_alone_is_the_same_step(
 
 
 @pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_step_that_reads_a_groups_prompt_once_is_the_same_step(
+    padded, dtype, flash_kernel, tmp_path, model_folder
+):
+    policy = policy_of(tmp_path, KINDS["qwen3"], model_folder, dtype=dtype)
+
+    shared = hidden_states(policy, sharing_decoder, padded=padded)
+    lean = hidden_states(policy, lean_decoder, padded=padded)
+
+    allowed = 1e-4 if dtype == "float32" else 0.2
+    torch.testing.assert_close(shared, lean, rtol=allowed, atol=allowed)
+    # of the first step: four rows' own token, then three prompts, one of two rows
+    lengths = [7, 4, 2] if padded else [7, 7, 7]
+    assert flash_kernel[:7] == [1, 1, 1, 1, *lengths]
+    # of the last: tokens of the two rows that stay, and their prompt
+    assert flash_kernel[-3:] == [67, 67, lengths[1]]
+
+
+class SomeLayer(NamedTuple):
+    num_kv: int
+    scale: float
+
+
+@pytest.mark.usefixtures("flash_kernel")
+@pytest.mark.parametrize("seed", range(8))
+def test_joined_attention_is_that_to_both_sets_of_keys(seed):
+    torch.manual_seed(seed)
+    num_prompts, num_kv, sharing, width, room = torch.randint(1, 6, (5,)).tolist()
+    lengths, used = torch.randint(1, width + 1, (num_prompts,)), 1 + seed % room
+    padding = (torch.arange(width) >= width - lengths[:, None]).long()
+    owners = torch.arange(num_prompts).repeat_interleave(
+        torch.randint(1, 7, (num_prompts,))
+    )
+    stay = torch.rand(len(owners)).argsort()[: 1 + len(owners) // 2].sort().values
+    layer = SomeLayer(num_kv, scale=0.3)
+    prompts = SharedPrompts(padding, owners, num_sharing=sharing)
+    states = prompts.states[layer] = torch.randn(num_prompts, width, 2 * num_kv, 8)
+    prompts.keep(stay)
+    own = torch.randn(len(stay) * room, 2 * num_kv, 8)
+    queries = torch.randn(len(stay) * sharing, num_kv, 8)
+
+    rows = torch.arange(len(stay) + 1, dtype=torch.int32)
+    found = attention.joined(
+        *prompts.attend(queries, layer),
+        *attention.attend_to_all(
+            queries,
+            own[:, :num_kv],
+            own[:, num_kv:],
+            rows * sharing,
+            rows * room,
+            sharing,
+            room,
+            scale=layer.scale,
+            keys_used=torch.full((len(stay),), used, dtype=torch.int32),
+        ),
+    )
+
+    for row, owner in enumerate(owners[stay].tolist()):
+        prompt = states[owner, width - int(lengths[owner]) :]
+        both = torch.cat([prompt, own[row * room : row * room + used]])
+        keys, values = both[:, :num_kv], both[:, num_kv:]
+        span = slice(row * sharing, (row + 1) * sharing)
+        expected = scaled_dot_product_attention(
+            *(part.transpose(0, 1) for part in (queries[span], keys, values)),
+            scale=layer.scale,
+        )
+        torch.testing.assert_close(
+            found[span], expected.transpose(0, 1), rtol=1e-6, atol=1e-6
+        )
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("max_batch_rows", [512, 7])
+def test_completions_are_the_same_with_a_groups_prompt_read_once(
+    max_batch_rows, flash_kernel, policy, monkeypatch
+):
+    monkeypatch.setattr(decoder, "_LEAST_TOKENS", 8)  # so that rows leave
+    monkeypatch.setattr(builtin, "is_gpu", lambda _device: True)
+    monkeypatch.setattr(builtin, "_LEAST_SAVED_BYTES", 0)
+    sampled = {}
+    for way in ("shared", "flash", "lean"):
+        engine = TransformersEngine(policy, max_batch_rows=max_batch_rows)
+        engine.check.is_due = False
+        engine._ways = [way]
+        flash_kernel.clear()
+        sampled[way] = engine.sample(
+            requests_of(policy, 6),
+            SamplingParams(max_new_tokens=60, temperature=1.0),
+        )
+        assert bool(flash_kernel) is (way != "lean")
+
+    lengths = {len(ids) for group in ids_of(sampled["lean"]) for ids in group}
+    assert len(lengths) > 3
+    for way in ("shared", "flash"):
+        assert ids_of(sampled[way]) == ids_of(sampled["lean"])
+        for ours, expected in zip(sampled[way], sampled["lean"], strict=True):
+            for one, other in zip(ours, expected, strict=True):
+                assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+@pytest.mark.usefixtures("recorded", "flash_kernel")
+@pytest.mark.parametrize(
+    ("prompt", "group", "groups", "way"),
+    # a token has 128 bytes in a layer, and a megabyte 8,192 tokens
+    [
+        (4, 1, 9_999, "flash"),
+        (128, 65, 1, "shared"),
+        (128, 64, 1, "flash"),
+        (128, 33, 2, "shared"),
+    ],
+)
+def test_prompts_are_shared_where_a_layer_reads_much_less(
+    prompt, group, groups, way, tmp_path, model_folder, monkeypatch
+):
+    monkeypatch.setattr(builtin, "_LEAST_SAVED_BYTES", 2**20)
+    policy = policy_of(tmp_path, KINDS["llama"], model_folder)
+    engine = TransformersEngine(policy, max_batch_rows=512)
+    engine._ways = ["shared", "flash"]
+    requests = [Request(token_ids=(5,) * prompt, seeds=(1,) * group)] * groups
+
+    assert engine._way_of(builtin._Rows(requests, [])) == way
+    engine._ways = ["flash"]
+    assert engine._way_of(builtin._Rows(requests, [])) == "flash"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_shared_prompts_are_checked_whether_they_pay_or_not(
+    flash_kernel, tmp_path, model_folder
+):
+    policy = policy_of(tmp_path, KINDS["llama"], model_folder)
+    engine = TransformersEngine(policy, max_batch_rows=512)
+    engine._ways = ["shared", "flash"]
+    requests = [Request(token_ids=(5,) * 9, seeds=(1,))]
+    params = SamplingParams(max_new_tokens=4, temperature=1.0)
+
+    assert engine.measure_gap(requests, params) < 1e-5
+    assert set(flash_kernel) == {9, 1, 2, 3}  # prompt and own tokens apart
+    flash_kernel.clear()
+    engine.check.is_due = False
+    engine.sample(requests, params)
+    assert set(flash_kernel) == {10, 11, 12}
+
+
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
 def test_a_step_by_maps_side_by_side_is_the_same_step(
     kind, tmp_path, model_folder, monkeypatch
@@ -401,7 +535,8 @@ def test_a_gpu_replays_graphs_unless_weights_are_in_four_bits(
 
     assert decoding_methods(lean, "auto") == ["graph", "lean", "plain"]
     lean.is_varlen = True  # as its trial has found
-    assert decoding_methods(lean, "auto") == ["flash", "graph", "lean", "plain"]
+    assert decoding_methods(lean, "auto")[:2] == ["shared", "flash"]
+    assert decoding_methods(lean, "auto")[2:] == ["graph", "lean", "plain"]
     assert decoding_methods(four_bits, "auto") == ["lean", "plain"]
     assert decoding_methods(window, "auto") == ["plain"]
     assert decoding_methods(lean, "plain") == ["plain"]

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from tests.trainer.tiny import write_model
+from tests.trainer.varlen import slow_kernel
 from tests.trainer.vllm_models import stir
 from trainer.config import ModelConfig
+from trainer.model import attention
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout import builtin, decoder, llama, prefixes
 from trainer.rollout.builtin import TransformersEngine
@@ -111,11 +114,13 @@ def recorded(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("packs", [True, False])
-@pytest.mark.parametrize("way", ["lean", "plain", "graph"])
+@pytest.mark.parametrize("way", ["lean", "plain", "graph", "shared"])
 def test_several_rounds_give_the_same_tokens_as_whole_prefills(
     way, packs, policy, monkeypatch, recorded
 ):
     monkeypatch.setattr(llama, "_MAX_PACKED_BYTES", 2**30 if packs else 0)
+    monkeypatch.setattr(attention, "_kernel", lambda: partial(slow_kernel, []))
+    monkeypatch.setattr(builtin, "_LEAST_SAVED_BYTES", 0)
     keeping, plain = engine_of(policy), engine_of(policy, keeps=False)
     keeping._ways = plain._ways = [way]
 
