@@ -28,7 +28,7 @@ from trainer.config import RunConfig
 from trainer.grpo import add_gradients, apply_gradients
 from trainer.model import kernels
 from trainer.model.budget import GpuMemory, MemoryBudget
-from trainer.model.kernels import use_plain_kernels
+from trainer.model.kernels import use_plain_kernels, use_plain_layers
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy
@@ -129,6 +129,8 @@ def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
         _, seconds = timed(setup, lambda: [once() for _ in range(3)])
     figures["ms with transformers' rotations"] = round(1000 * seconds / 3, 1)
     figures |= _waits_of(setup, policy, optimizer, config)
+    if policy.form == "packed":
+        figures |= _compiled(setup, policy, micro, once)
     if setup.device == "cuda":
         found, planned, taken = _planned(setup, policy, optimizer, config, micro)
         free = GpuMemory(policy.device).free_bytes()
@@ -137,6 +139,36 @@ def _updates_of(setup: Setup, policy: Policy) -> dict[str, Any]:
             "planned GiB": round(planned / 2**30, 2),
             "taken GiB": round(taken / 2**30, 2),
         }
+    return figures
+
+
+def _compiled(
+    setup: Setup, policy: Policy, micro: MicroBatch, once: Callable[[], None]
+) -> dict[str, Any]:
+    """An update by compiled layers; Failed where log-probs are not the plain ones'."""
+
+    def mean_logprob() -> float:
+        with torch.no_grad():
+            logprob, _ = policy.logprobs(micro, temperature=1.0)
+        return ((logprob * micro.mask).sum() / micro.mask.sum()).item()
+
+    plain = mean_logprob()
+    _, compiling = timed(setup, policy.compile_layers)
+    if policy.slowed:
+        raise Failed(policy.slowed)
+    gap = abs(mean_logprob() - plain)
+    once()
+    reset_peak(setup)
+    _, seconds = timed(setup, lambda: [once() for _ in range(3)])
+    figures = {
+        "ms compiled": round(1000 * seconds / 3, 1),
+        "to compile s": round(compiling, 1),
+        "compiled off": f"{gap:.2g} of {abs(plain):.2g} nats",
+    }
+    figures |= peak(setup, "compiled ")
+    use_plain_layers(policy.body.layers)
+    if not gap <= 1e-3 * abs(plain):
+        raise Failed("log-probs of compiled layers are not those of plain ones")
     return figures
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from functools import partial
+from collections.abc import Iterable
+from functools import cache, partial
 from types import MethodType, ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.models.llama import modeling_llama
 
+from trainer.model.logprobs import compile_for_all_sizes
 from trainer.model.packing import Layout
 
 
@@ -160,7 +162,8 @@ def use_plain_kernels(model: torch.nn.Module) -> None:
     for source in _sources_of_rotations(model):
         vars(source)[_ROTATION] = _LLAMAS[_ROTATION]
     for module in model.modules():
-        if getattr(vars(module).get("forward"), "__func__", None) in (_norm, _mlp):
+        own = getattr(vars(module).get("forward"), "__func__", None)
+        if own in (_norm, _mlp, _compiled_layer):
             del module.forward
 
 
@@ -217,6 +220,38 @@ def _mlp(self: Any, inputs: torch.Tensor) -> torch.Tensor:
     inner = swiglu(self.gate_proj(inputs), self.up_proj(inputs))
     output: torch.Tensor = self.down_proj(inner)
     return output
+
+
+def use_compiled_layers(layers: Iterable[torch.nn.Module]) -> None:
+    """Let decoder layers go over a packed row by compiled code, which they share.
+
+    Attention stays as it is: the sequences in it differ from row to row, and each
+    number of them would be compiled again.
+    """
+    AttentionInterface.register(_NAME, torch.compiler.disable(_attend))
+    for layer in layers:
+        layer.forward = MethodType(_compiled_layer, layer)
+
+
+def use_plain_layers(layers: Iterable[torch.nn.Module]) -> None:
+    """Undo `use_compiled_layers`."""
+    for layer in layers:
+        del layer.forward
+
+
+def _compiled_layer(self: Any, hidden: torch.Tensor, **options: Any) -> torch.Tensor:
+    through = partial(type(self).forward, self, **options)
+    if options.get("layout") is not None:  # a prefill has a cache, which changes
+        work = _compiled_forward(inspect.unwrap(type(self).forward))
+        through = partial(work, self, **options)
+        if self.gradient_checkpointing and self.training:
+            # which transformers does around the function that is compiled
+            through = partial(self._gradient_checkpointing_func, through)
+    output: torch.Tensor = through(hidden)
+    return output
+
+
+_compiled_forward = cache(compile_for_all_sizes)
 
 
 # A decoder layer's own way through, where it has one.

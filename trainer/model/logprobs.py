@@ -293,12 +293,17 @@ def _chunk_gradient(
     return logit_map.gradient_(logprobs.exp() * slopes + chosen, logits).to(dtype)
 
 
+def compile_for_all_sizes(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the work compiled once for tensors of any sizes."""
+    # else a dozen processes are started, and stay
+    torch._inductor.config.compile_threads = 1
+    return torch.compile(work, dynamic=True)
+
+
 @cache
 def compiled(work: Callable[..., Any]) -> Callable[..., Any]:
     """Return the work as one kernel; as it is where it cannot be compiled."""
-    # else a dozen processes are started, and stay
-    torch._inductor.config.compile_threads = 1
-    fused, failed = torch.compile(work, dynamic=True), False
+    fused, failed = compile_for_all_sizes(work), False
 
     def run(*inputs: Any) -> Any:
         nonlocal failed

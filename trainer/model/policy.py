@@ -23,11 +23,14 @@ from trainer.model.kernels import (
     num_windows,
     packed_hidden,
     use_attention,
+    use_compiled_layers,
     use_fused_kernels,
     use_plain_kernels,
+    use_plain_layers,
 )
 from trainer.model.loading import (
     AdapterWeights,
+    has_four_bits,
     is_built_like_llama,
     load_model,
     model_fingerprint,
@@ -412,6 +415,29 @@ class Policy:
         failure, _ = self._try(micro, expected)
         self.is_varlen = not failure
         return f"FlashAttention is not available ({failure})" if failure else ""
+
+    def compile_layers(self) -> None:
+        """Compile a GPU's updates of a model built like Llama, if that works here."""
+        layers = self.body.layers if is_built_like_llama(self.model) else ()
+        can_be = self.form == "packed" and not has_four_bits(self.model)
+        if not can_be or any("forward" in vars(layer) for layer in layers):
+            return
+        micro = _trial(self)
+        with torch.no_grad():
+            expected = self._padded_hidden(micro).float()
+        use_compiled_layers(layers)
+        failure, _ = self._try(micro, expected)
+        try:
+            weights = [w for w in layers[0].parameters() if w.requires_grad]
+            torch.autograd.grad(self.hidden(micro).sum(), weights)
+        except Exception as error:  # noqa: BLE001 - compilers fail in many ways
+            failure = failure or f"{type(error).__name__}: {first_line(error)}"
+        if failure:
+            use_plain_layers(layers)
+            self.slowed = self.slowed or f"Layers cannot be compiled ({failure})"
+        else:
+            # where adapters are off, say, and that cannot be compiled, it is left plain
+            torch._dynamo.config.suppress_errors = True
 
     def _try(self, micro: MicroBatch, expected: torch.Tensor) -> tuple[str, set[int]]:
         """Return what is wrong with a packed pass, "" if nothing is; and sizes of its

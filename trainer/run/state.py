@@ -38,6 +38,8 @@ from trainer.run.phases import PhaseState, make_phase
 from trainer.scoring import Scorer
 
 HELD_OUT = "heldout"  # the set that is split off the run's own rows
+# Compiling takes about 10 s on a GPU, and spares a 0.5B model 80 ms of a step.
+COMPILED_STEPS = 200
 ROLLED_BACK_RATE = 0.5  # of the learning rate, once a run went back
 
 
@@ -223,6 +225,10 @@ def enter_phase(
     state.current = None
     gc.collect()  # its models and moments, before there are others
     torch.cuda.empty_cache()
+    is_long = phase.config.optim.num_steps > COMPILED_STEPS
+    # layers that are sharded gather their weights, which compiled code does not expect
+    if is_long and run.policy.device.type == "cuda" and run.policy.whole is run.policy:
+        run.policy.compile_layers()
     state.current = make_phase(
         phase,
         policy=run.policy,
