@@ -418,7 +418,7 @@ class Policy:
 
     def compile_layers(self) -> None:
         """Compile a GPU's updates of a model built like Llama, if that works here."""
-        layers = self.body.layers if is_built_like_llama(self.model) else ()
+        layers: Any = self.body.layers if is_built_like_llama(self.model) else ()
         can_be = self.form == "packed" and not has_four_bits(self.model)
         if not can_be or any("forward" in vars(layer) for layer in layers):
             return

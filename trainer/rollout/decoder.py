@@ -325,8 +325,9 @@ class FixedStep:
             keys_used=num_seen,
         )
         join = compiled(joined) if packed.is_cuda else joined
-        attended: torch.Tensor = join(*prompts.attend(packed, layer), *own)
-        return attended.unflatten(0, (len(queries), -1)).transpose(1, 2)
+        both = join(*prompts.attend(packed, layer), *own)
+        attended: torch.Tensor = both.unflatten(0, (len(queries), -1))
+        return attended.transpose(1, 2)
 
 
 class GraphDecoder:

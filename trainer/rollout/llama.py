@@ -385,15 +385,15 @@ class LlamaDecoder:
         positions = torch.arange(width + max_new_tokens, device=policy.device)
         self.prompts: SharedPrompts | None = None
         if shares_prompts:
-            num_heads: int = policy.model.config.num_attention_heads
-            num_sharing = num_heads // self.layers[0].num_kv
+            num_sharing = (
+                policy.model.config.num_attention_heads // self.layers[0].num_kv
+            )
             self.prompts = SharedPrompts(padding, owners, num_sharing=num_sharing)
         self.length = 0 if shares_prompts else width  # of what a row has itself
         self._last = self.length + max_new_tokens
         self._is_fixed = is_fixed
         self.is_by_token = is_by_token
-        is_padded = not shares_prompts and not padding.all()
-        self.padding = padding[owners] if is_padded else None
+        self.padding = None if shares_prompts or padding.all() else padding[owners]
         self.held = [
             self._buffer_of(layer, states, owners)
             for layer, states in zip(self.layers, cache.layers, strict=True)
