@@ -365,8 +365,8 @@ class RolloutConfig(Part):
         "auto",
         description="Engine that samples the completions. transformers: the policy "
         "itself. vllm: a copy of it in vLLM, beside the trainer. vllm_server: vLLM on "
-        "rollout servers. auto: vllm on a GPU if it is installed and supports the run, "
-        "else transformers.",
+        "rollout servers. auto: vllm on a GPU if it is installed, supports the run "
+        "and is expected to be faster, else transformers.",
         json_schema_extra=about(
             section="Engine",
             choices={

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -45,6 +46,7 @@ from trainer.rollout.server_engine import (
     VllmServerEngine,
     rollout_servers,
 )
+from trainer.rollout.speeds import read_speeds, work_of
 from trainer.rollout.vllm import SamplerSettings, VllmProcess, why_not_rotated
 from trainer.sizes.footprint import most_completions
 from trainer.sizes.memory import EngineSizes, engine_sizes
@@ -52,10 +54,12 @@ from trainer.tokenizers import first_line
 from trainer.types import Rollout
 
 OWN_DECODER = "Cohort's decoder"
+OWN_ENGINE = "built-in decoder"  # as a run names it
 # vLLM takes about a minute to start, to compile and to record its graphs. The own
 # decoder samples several steps of a smaller model meanwhile, and completions of a small
 # one that are short as fast as vLLM.
 _LEAST_PARAMETERS = 100_000_000
+_START_SECONDS = 60
 _FEW_PARAMETERS, _FEW_TOKENS = 1_000_000_000, 512
 _LEAST_HEAD_SIZE = 32  # of vLLM's attention kernels
 _REMEDY = (
@@ -179,8 +183,28 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     for phase in phases:
         for complaint in complaints_of_vllm(phase.config):
             return complaint
+    if reason := _why_not_faster(config, policy):
+        return reason
+    if _head_size(policy) < _LEAST_HEAD_SIZE:
+        return f"vLLM has no kernels for a head size of {_head_size(policy)}"
+    return why_not_rotated(policy, _longest(config, policy))
+
+
+def _why_not_faster(config: RunConfig, policy: Policy) -> str:
+    """Return why vLLM would cost time: as measured here, or else by the sizes."""
+    speeds = read_speeds(work_of(config, policy))
+    own, vllm = speeds.get(OWN_ENGINE), speeds.get(f"vLLM {version('vllm')}")
+    if own is not None and vllm is not None:
+        tokens = own.step_tokens * config.optim.num_steps
+        saved = tokens / own.rate - tokens / vllm.rate
+        if saved > _START_SECONDS:
+            return ""
+        return (
+            f"runs like this sampled {own.rate:,.0f} tokens/s with it on this GPU, and "
+            f"with vLLM, which starts slowly, {vllm.rate:,.0f}"
+        )
     count = policy.num_parameters
-    longest = max(phase.config.longest_completion for phase in phases)
+    longest = max(phase.config.longest_completion for phase in config.phase_configs)
     if count < _LEAST_PARAMETERS or (
         count < _FEW_PARAMETERS and longest <= _FEW_TOKENS
     ):
@@ -188,9 +212,7 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
             f"vLLM starts slowly for a model of {count:,} parameters and completions "
             f"of {longest:,} tokens"
         )
-    if _head_size(policy) < _LEAST_HEAD_SIZE:
-        return f"vLLM has no kernels for a head size of {_head_size(policy)}"
-    return why_not_rotated(policy, _longest(config, policy))
+    return ""
 
 
 def start_vllm(config: RunConfig, policy: Policy) -> VllmServerEngine:
@@ -223,7 +245,7 @@ def uses_own_decoder(engine: RolloutEngine) -> bool:
 def engine_name(engine: RolloutEngine) -> str:
     """Name it as a run tells it: vLLM 0.32.0."""
     if uses_own_decoder(engine):
-        return "built-in decoder"
+        return OWN_ENGINE
     if isinstance(engine, FallbackEngine):
         return engine.kind
     is_served = isinstance(engine, SharedEngine)

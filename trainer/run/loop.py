@@ -31,6 +31,8 @@ from trainer.output.checkpoint import (
 )
 from trainer.output.metrics import Stopwatch, record_ranks
 from trainer.parallel.fsdp import spread_like
+from trainer.rollout.select import FallbackEngine, engine_name
+from trainer.rollout.speeds import note_speed, work_of
 from trainer.run.outcome import StepOutcome, UpdateResult
 from trainer.run.phases import PhaseState
 from trainer.run.state import (
@@ -216,6 +218,29 @@ def train(
             if run_step(run, state, should_stop=should_stop):
                 return
             apply_changes(run, state)
+    if phase is None:
+        record_speed(run, state)
+
+
+def record_speed(run: Run, state: RunState) -> None:
+    """Add the speed of a run's engine to this machine's, where it is the engine's own.
+
+    With environments, or while the GPU trains too, it is not.
+    """
+    config, engine = state.config, run.engine
+    sampled = state.sampled[1:]  # the first step also sets up what samples
+    is_mixed = config.phases or config.samples_ahead or config.environment.is_there
+    is_left = isinstance(engine, FallbackEngine) and engine.has_fallen_back
+    samples = config.rollout.source == "policy" and run.policy.device.type == "cuda"
+    if not (samples and sampled and run.world.is_main) or is_mixed or is_left:
+        return
+    note_speed(
+        work_of(config, run.policy.whole),
+        engine_name(engine),
+        num_tokens=sum(tokens for tokens, _ in sampled),
+        seconds=sum(seconds for _, seconds in sampled),
+        num_steps=len(sampled),
+    )
 
 
 def _phase_at(state: RunState) -> PhaseConfig | None:
@@ -283,6 +308,8 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         sync_weights(run, phase)
     record_ranks(run.log, run.world, run.policy.device, watch, step=step)
     metrics = run.journal.record_step(outcome, config, watch)
+    num_tokens = outcome.gathered.num_sampled_tokens
+    state.sampled.append((num_tokens, metrics["time/generate"] or 0.0))
     state.done_steps = step
     print_line(
         f"step {step}/{state.config.optim.num_steps}  "

@@ -159,6 +159,8 @@ class RunState:
     applied_changes: set[int] = field(default_factory=set)  # by number
     has_unread_changes: bool = False
     current: PhaseState | None = None  # None: no phase has begun
+    # Tokens sampled in each step since the process began, and seconds that it took.
+    sampled: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def phase(self) -> PhaseState:

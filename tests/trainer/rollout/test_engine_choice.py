@@ -22,7 +22,7 @@ from tests.trainer.tiny import config_tree
 from tests.trainer.vllm_models import stir
 from trainer.config import RunConfig
 from trainer.model.policy import Policy
-from trainer.rollout import select
+from trainer.rollout import select, speeds
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.cache import make_cache
 from trainer.rollout.engine import (
@@ -43,6 +43,7 @@ from trainer.rollout.select import (
     why_not_vllm,
 )
 from trainer.rollout.server_engine import VllmServerEngine
+from trainer.run.loop import record_speed
 from trainer.run.state import task_digest
 from trainer.sizes.memory import EngineSizes, engine_sizes, estimate
 from trainer.stopping import Stopped
@@ -134,8 +135,12 @@ def vllm(policy) -> Started:
 
 
 @pytest.fixture
-def installed(monkeypatch) -> None:
+def installed(monkeypatch, tmp_path) -> None:
+    """vLLM, on a machine where no run has finished."""
     monkeypatch.setattr(select, "find_spec", lambda _name: object())
+    monkeypatch.setattr(select, "version", lambda _name: "0.32.0")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "H200")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 def large_policy(**changes: Any) -> Any:
@@ -188,6 +193,118 @@ def test_auto_is_the_own_decoder_for_what_does_not_suit_vllm(
     config = config_of(**{name: value for name, value in parts.items() if value})
 
     assert reason in why_not_vllm(config, large_policy(**changes))
+
+
+def note_runs(policy: Any, engine: str, rate: float, *, count: int = 1, **changes):
+    """Of 16 completions a step, with 1,000 tokens together."""
+    work = speeds.work_of(config_of(**changes), policy)
+    for _ in range(count):
+        speeds.note_speed(
+            work, engine, num_tokens=50_000, seconds=50_000 / rate, num_steps=50
+        )
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("rates", "steps", "reason"),
+    [
+        # 300 steps of 1,000 tokens: 100 s less, 59 s less, and more
+        ((1_000, 1_500), 300, ""),
+        ((1_000, 1_240), 300, "1,240"),
+        ((1_000, 900), 300, "900"),
+        ((1_000, 1_500), 100, "1,500"),  # too few to make up for the start
+    ],
+)
+def test_auto_goes_by_what_both_engines_sampled_here(rates, steps, reason):
+    own, vllm = rates
+    # of 1B parameters, which the rule gives to vLLM
+    policy, longer = large_policy(), {"rollout": {"max_new_tokens": 600}}
+    config = config_of(optim={"num_steps": steps}, **longer)
+    note_runs(policy, "built-in decoder", 9 * own, **longer)  # of long ago
+    note_runs(policy, "built-in decoder", own, count=5, **longer)
+    assert why_not_vllm(config, policy) == ""  # nothing is known of vLLM
+    note_runs(policy, "vLLM 0.31.0", 1, count=5, **longer)
+    note_runs(policy, "vLLM 0.32.0", vllm, **longer)
+
+    found = why_not_vllm(config, policy)
+
+    assert reason in found
+    assert bool(found) is bool(reason)
+
+
+@pytest.mark.usefixtures("installed")
+def test_measured_speeds_count_for_work_of_the_same_size_only(monkeypatch, tmp_path):
+    policy, small = large_policy(), large_policy(num_parameters=200_000_000)
+    for engine, rate in (("built-in decoder", 9_000), ("vLLM 0.32.0", 1)):
+        note_runs(policy, engine, rate)
+    config = config_of()
+
+    assert "9,000" in why_not_vllm(config, policy)
+    assert "200,000,000" in why_not_vllm(config, small)
+    longer = config_of(rollout={"max_new_tokens": 600})
+    assert why_not_vllm(longer, policy) == ""
+    with (tmp_path / "cohort" / "sampling.jsonl").open("a") as file:
+        file.write('{"work": [\n')  # a line that was broken off
+    note_runs(policy, "built-in decoder", 9_002)
+    assert "9,001" in why_not_vllm(config, policy)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "H100")
+    assert why_not_vllm(config, policy) == ""
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_vllm_that_is_faster_samples_a_small_model():
+    small = large_policy(num_parameters=200_000_000)
+    note_runs(small, "built-in decoder", 1_000)
+    note_runs(small, "vLLM 0.32.0", 5_000)
+    config = config_of(optim={"num_steps": 1_000})
+
+    assert why_not_vllm(config, small) == ""
+    assert "head size" in why_not_vllm(
+        config, large_policy(num_parameters=200_000_000, sizes={"head_dim": 16})
+    )
+
+
+def test_a_folder_that_cannot_be_written_ends_no_run(monkeypatch, tmp_path):
+    (tmp_path / "cohort").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    speeds.note_speed(["work"], "own", num_tokens=1, seconds=1.0, num_steps=1)
+
+    assert speeds.read_speeds(["work"]) == {}
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("parts", "device", "is_main", "engine", "is_noted"),
+    [
+        ({}, "cuda", True, None, True),
+        ({}, "cpu", True, None, False),
+        ({}, "cuda", False, None, False),
+        ({"rollout": {"source": "start"}}, "cuda", True, None, False),
+        ({}, "cuda", True, "fallen back", False),
+    ],
+)
+def test_a_finished_run_notes_its_own_engines_speed(
+    parts, device, is_main, engine, is_noted, vllm, policy
+):
+    policy = large_policy(device=torch.device(device))
+    policy.whole = policy
+    if engine:
+        vllm.engine._vllm = None
+    run: Any = SimpleNamespace(
+        policy=policy, engine=vllm.engine, world=SimpleNamespace(is_main=is_main)
+    )
+    config = config_of(**parts)
+    # of the first step, which is not counted, and of two more
+    state: Any = SimpleNamespace(
+        config=config, sampled=[(9.0, 99.0), (100.0, 2.0), (300.0, 3.0)]
+    )
+
+    record_speed(run, state)
+
+    found = speeds.read_speeds(speeds.work_of(config, policy))
+    expected = {"vLLM 0.32.0": speeds.Speed(rate=80.0, step_tokens=200.0)}
+    assert found == (expected if is_noted else {})
 
 
 STATEFUL: list[PreTrainedConfig] = [
