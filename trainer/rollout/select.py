@@ -76,6 +76,7 @@ def make_engine(
     *,
     on_slowed: OnSlowed = lambda _slowed: None,
     at_rest: threading.Event | None = None,
+    began_with: str | None = None,
 ) -> RolloutEngine:
     """Return what samples from the policy, with its present weights.
 
@@ -85,6 +86,7 @@ def make_engine(
             an engine of its own.
         on_slowed: told when the engine goes on in a slower way.
         at_rest: set while the policy is not trained in another thread; None: always.
+        began_with: the `engine_name` that "auto" was for a run that is resumed.
 
     Raises:
         ValueError: vLLM was asked for, and is not there or cannot run the model; no
@@ -111,7 +113,7 @@ def make_engine(
                 policy.whole, vllm, at_rest=at_rest, on_slowed=on_slowed
             )
         case "auto":
-            if reason := why_not_vllm(config, policy.whole):
+            if reason := why_not_vllm(config, policy.whole, began_with=began_with):
                 if policy.device.type == "cuda":
                     print_line(f"sampling with {OWN_DECODER}: {reason}")
                 return own()
@@ -167,7 +169,9 @@ def check_decoder(config: RunConfig) -> None:
         make_cache(read_settings(config.model.path, revision=config.model.revision))
 
 
-def why_not_vllm(config: RunConfig, policy: Policy) -> str:
+def why_not_vllm(
+    config: RunConfig, policy: Policy, *, began_with: str | None = None
+) -> str:
     """Return why "auto" takes the own decoder at once; empty: it tries vLLM."""
     model, phases = policy.model, config.phase_configs
     if policy.device.type != "cuda":
@@ -183,16 +187,24 @@ def why_not_vllm(config: RunConfig, policy: Policy) -> str:
     for phase in phases:
         for complaint in complaints_of_vllm(phase.config):
             return complaint
-    if reason := _why_not_faster(config, policy):
+    if reason := _why_not_faster(config, policy, began_with=began_with):
         return reason
     if _head_size(policy) < _LEAST_HEAD_SIZE:
         return f"vLLM has no kernels for a head size of {_head_size(policy)}"
     return why_not_rotated(policy, _longest(config, policy))
 
 
-def _why_not_faster(config: RunConfig, policy: Policy) -> str:
-    """Return why vLLM would cost time: as measured here, or else by the sizes."""
-    speeds = read_speeds(work_of(config, policy))
+def _why_not_faster(
+    config: RunConfig, policy: Policy, *, began_with: str | None
+) -> str:
+    """Return why vLLM would cost time: as measured here, or else by the sizes.
+
+    Of several processes each may see other figures, so those go by the sizes.
+    """
+    if began_with is not None:
+        return "the run began with it" if began_with == OWN_ENGINE else ""
+    is_alone = config.distributed.num_ranks == 1
+    speeds = read_speeds(work_of(config, policy)) if is_alone else {}
     own, vllm = speeds.get(OWN_ENGINE), speeds.get(f"vLLM {version('vllm')}")
     if own is not None and vllm is not None:
         tokens = own.step_tokens * config.optim.num_steps
@@ -240,6 +252,14 @@ def uses_own_decoder(engine: RolloutEngine) -> bool:
     if isinstance(engine, FallbackEngine):
         return engine.has_fallen_back
     return isinstance(engine, TransformersEngine)
+
+
+def lasting_engine(engine: RolloutEngine) -> str | None:
+    """Return what a resumed run goes on with; None: it chooses again, as this one has
+    left what it began with.
+    """
+    is_left = isinstance(engine, FallbackEngine) and engine.has_fallen_back
+    return None if is_left else engine_name(engine)
 
 
 def engine_name(engine: RolloutEngine) -> str:

@@ -39,7 +39,6 @@ def work_of(config: RunConfig, policy: Policy) -> list[Any]:
     return [
         torch.cuda.get_device_name(policy.device),
         str(policy.model.dtype),
-        config.distributed.num_ranks,
         torch.__version__,
         *(round(math.log2(size)) for size in sizes),
     ]

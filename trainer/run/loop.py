@@ -31,7 +31,7 @@ from trainer.output.checkpoint import (
 )
 from trainer.output.metrics import Stopwatch, record_ranks
 from trainer.parallel.fsdp import spread_like
-from trainer.rollout.select import FallbackEngine, engine_name
+from trainer.rollout.select import lasting_engine
 from trainer.rollout.speeds import note_speed, work_of
 from trainer.run.outcome import StepOutcome, UpdateResult
 from trainer.run.phases import PhaseState
@@ -227,16 +227,16 @@ def record_speed(run: Run, state: RunState) -> None:
 
     With environments, or while the GPU trains too, it is not.
     """
-    config, engine = state.config, run.engine
+    config, engine = state.config, lasting_engine(run.engine)
     sampled = state.sampled[1:]  # the first step also sets up what samples
     is_mixed = config.phases or config.samples_ahead or config.environment.is_there
-    is_left = isinstance(engine, FallbackEngine) and engine.has_fallen_back
     samples = config.rollout.source == "policy" and run.policy.device.type == "cuda"
-    if not (samples and sampled and run.world.is_main) or is_mixed or is_left:
+    is_alone = run.world.size == 1
+    if not (samples and sampled and is_alone) or is_mixed or engine is None:
         return
     note_speed(
-        work_of(config, run.policy.whole),
-        engine_name(engine),
+        work_of(config, run.policy),
+        engine,
         num_tokens=sum(tokens for tokens, _ in sampled),
         seconds=sum(seconds for _, seconds in sampled),
         num_steps=len(sampled),

@@ -29,7 +29,7 @@ from trainer.model.budget import MemoryBudget, memory_of
 from trainer.model.loading import num_parameters, pick_device
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
-from trainer.output.checkpoint import restore_policy
+from trainer.output.checkpoint import restore_policy, saved_controllers
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
@@ -174,8 +174,14 @@ def prepare(
     policy = restore_policy(config.model, paths.resume_from)
     policy.fix_longest(config.longest_sequence)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
+    resumed = paths.resume_from
     policy, engine = _spread(
-        policy, world, config, on_slowed=slowed.append, at_rest=prefetch.at_rest
+        policy,
+        world,
+        config,
+        on_slowed=slowed.append,
+        at_rest=prefetch.at_rest,
+        began_with=resumed and saved_controllers(resumed).get("engine"),
     )
     check_environment(policy.tokenizer, config, rows[0], eos_ids=policy.eos_ids)
     renderer = make_renderer(
@@ -258,6 +264,7 @@ def _spread(
     *,
     on_slowed: OnSlowed,
     at_rest: threading.Event,
+    began_with: str | None,
 ) -> tuple[Policy, RolloutEngine]:
     """Return the policy as the world's processes train it together, and what samples
     it.
@@ -267,7 +274,9 @@ def _spread(
         if config.rollout.engine == "vllm_server":
             connect = partial(ask_servers, config, on_slowed=on_slowed)
             return policy, SharedEngine(policy, world.beside, connect=connect)
-    return policy, make_engine(config, policy, on_slowed=on_slowed, at_rest=at_rest)
+    return policy, make_engine(
+        config, policy, on_slowed=on_slowed, at_rest=at_rest, began_with=began_with
+    )
 
 
 def _eval_files(

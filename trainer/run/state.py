@@ -32,7 +32,7 @@ from trainer.rewards.spec import needs_models
 from trainer.rollout.cache import bytes_per_token
 from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
-from trainer.rollout.select import uses_own_decoder
+from trainer.rollout.select import lasting_engine, uses_own_decoder
 from trainer.run.outcome import UpdateResult
 from trainer.run.phases import PhaseState, make_phase
 from trainer.scoring import Scorer
@@ -183,6 +183,7 @@ def state_dict(run: Run, state: RunState) -> dict[str, Any]:
     """Return what a checkpoint holds beside weights, optimizer and reference."""
     return {
         "alerts": run.journal.rules.state_dict(),
+        "engine": lasting_engine(run.engine),
         "memory": state.budget.state_dict(),
         "setbacks": state.setbacks.state_dict(),
         "phase": state.phase.state_dict(),

@@ -264,6 +264,32 @@ def test_a_vllm_that_is_faster_samples_a_small_model():
     )
 
 
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("began_with", ["built-in decoder", "vLLM 0.31.0"])
+def test_a_resumed_run_keeps_the_engine_that_auto_began_with(began_with):
+    policy = large_policy()
+    slower = "vLLM 0.32.0" if began_with != "built-in decoder" else "built-in decoder"
+    for engine in ("built-in decoder", "vLLM 0.32.0"):
+        note_runs(policy, engine, 1 if engine == slower else 9_000)
+    config = config_of(optim={"num_steps": 1_000})
+
+    found = why_not_vllm(config, policy, began_with=began_with)
+
+    assert bool(found) is (began_with == "built-in decoder")
+    assert bool(why_not_vllm(config, policy)) is not bool(found)
+
+
+@pytest.mark.usefixtures("installed")
+def test_several_processes_go_by_the_sizes():
+    policy, many = large_policy(), {"distributed": {"num_processes": 2}}
+    longer = {"rollout": {"max_new_tokens": 600}}
+    note_runs(policy, "built-in decoder", 9_000, **longer)
+    note_runs(policy, "vLLM 0.32.0", 1, **longer)
+
+    assert "9,000" in why_not_vllm(config_of(**longer), policy)
+    assert why_not_vllm(config_of(**longer, **many), policy) == ""
+
+
 def test_a_folder_that_cannot_be_written_ends_no_run(monkeypatch, tmp_path):
     (tmp_path / "cohort").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -275,24 +301,24 @@ def test_a_folder_that_cannot_be_written_ends_no_run(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    ("parts", "device", "is_main", "engine", "is_noted"),
+    ("parts", "device", "processes", "engine", "is_noted"),
     [
-        ({}, "cuda", True, None, True),
-        ({}, "cpu", True, None, False),
-        ({}, "cuda", False, None, False),
-        ({"rollout": {"source": "start"}}, "cuda", True, None, False),
-        ({}, "cuda", True, "fallen back", False),
+        ({}, "cuda", 1, None, True),
+        ({}, "cpu", 1, None, False),
+        ({}, "cuda", 2, None, False),
+        ({"rollout": {"source": "start"}}, "cuda", 1, None, False),
+        ({}, "cuda", 1, "fallen back", False),
     ],
 )
 def test_a_finished_run_notes_its_own_engines_speed(
-    parts, device, is_main, engine, is_noted, vllm, policy
+    parts, device, processes, engine, is_noted, vllm, policy
 ):
     policy = large_policy(device=torch.device(device))
     policy.whole = policy
     if engine:
         vllm.engine._vllm = None
     run: Any = SimpleNamespace(
-        policy=policy, engine=vllm.engine, world=SimpleNamespace(is_main=is_main)
+        policy=policy, engine=vllm.engine, world=SimpleNamespace(size=processes)
     )
     config = config_of(**parts)
     # of the first step, which is not counted, and of two more
