@@ -1,16 +1,15 @@
 """Weights of tokens that another policy sampled than the one that is trained.
 
-The loss hands over torch's tensors, a preview numpy's arrays: both run these lines.
+The loss hands over torch's tensors, a preview numpy's arrays: both run these lines,
+and a preview's process has no torch.
 With μ the sampler's probability of a token, π_old the trainer's before the batch's
 first update and π its present one, d = ln π_old - ln μ.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
-
-import numpy as np
-import torch
 
 from trainer.config import LossConfig
 
@@ -84,4 +83,4 @@ def _mean(values: Any, mask: Any) -> Any:
 
 
 def _module_of(values: Any) -> Any:
-    return torch if isinstance(values, torch.Tensor) else np
+    return sys.modules[type(values).__module__.partition(".")[0]]
