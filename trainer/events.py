@@ -20,6 +20,14 @@ from pydantic import (
     model_validator,
 )
 
+from trainer.client.mismatch import (
+    DIFFERENCE_EDGES,
+    GAP_EDGES,
+    NUM_POSITIONS,
+    PROBABILITY_EDGES,
+    SIGNS,
+)
+
 # Of an episode also: turns, it had as many as it may; done, its environment ended it;
 # failed, its environment failed; timeout, it took too long. unknown: of an outside
 # trainer that does not tell.
@@ -142,6 +150,9 @@ class ScoredCompletion(_Record):
     turns: list[TurnRecord] = Field([], exclude_if=lambda turns: not turns)
 
 
+Age = Annotated[int, Field(ge=0, le=32_767)]  # in updates
+
+
 class GroupScored(Event):
     type: Literal["group_scored"] = "group_scored"
     prompt_index: int = Field(ge=0)  # the row's place in rows.jsonl
@@ -156,6 +167,9 @@ class GroupScored(Event):
     reward_std: float | None  # within the group, ddof as configured
     signal: Signal
     is_trained: bool = True  # false: dynamic sampling left it out of the batch
+    # Updates between the weights that sampled it and its first one; None: not sampled
+    # by the policy, or an outside trainer does not tell.
+    age: Age | None = Field(None, exclude_if=lambda age: age is None)
     num_notes: int = Field(0, ge=0)  # logs and errors, those left out for room too
     completions: list[ScoredCompletion]
 
@@ -179,6 +193,9 @@ class MeasuredCompletion(_Record):
     pieces: list[str]
     special: list[TokenId]  # offsets of the special tokens
     logprob: TokenNumbers | None  # nats, under the policy that the update began with
+    # Under the one that the batch began with, where `ratio` does not tell it, as with
+    # "gspo"; else it is logprob - ln ratio, or there is none.
+    old_logprob: TokenNumbers | None = Field(None, exclude_if=lambda v: v is None)
     sampling_logprob: TokenNumbers | None  # as the rollout engine reported it
     entropy: TokenNumbers | None  # nats, of the policy's distribution at the token
     kl: TokenNumbers | None  # to the reference, by the configured estimator
@@ -209,6 +226,101 @@ class TokensMeasured(Event):
     type: Literal["tokens_measured"] = "tokens_measured"
     prompt_index: int = Field(ge=0)
     completions: list[MeasuredCompletion]
+
+
+Count = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class _Sums(_Record):
+    """Columns of one length."""
+
+    num_tokens: list[Count]
+
+    @model_validator(mode="after")
+    def _lengths_agree(self) -> Self:
+        for name, values in self:
+            if len(values) != len(self.num_tokens):
+                raise ValueError(
+                    f'"{name}" has {len(values)} entries, but num_tokens has '
+                    f"{len(self.num_tokens)}."
+                )
+        return self
+
+
+class GapSums(_Sums):
+    """The gap d = ln π - ln μ over the tokens of each completion, 4 digits."""
+
+    sum: TokenNumbers
+    absolute: TokenNumbers  # Σ|d|
+    min: TokenNumbers  # null, here and below: the completion has no such token
+    max: TokenNumbers
+    k3: TokenNumbers  # Σ(e^d - 1 - d)
+
+
+class GapBins(_Sums):
+    """The same over the tokens of each bin."""
+
+    sum: TokenNumbers
+    absolute: TokenNumbers
+    squares: TokenNumbers  # Σd²
+    k3: TokenNumbers
+    largest: TokenNumbers  # |d|
+
+
+# With μ the sampler's probability of a token. old: π is the trainer's before the
+# batch's first update. current: it is that of the first update on the token's
+# minibatch, which other minibatches have moved.
+Against = Literal["old", "current"]
+# Why π and μ say little of each other. restricted: μ has top_p or its like in it;
+# temperature: they are of different ones; unknown: the sampler gives no μ.
+Incomparable = Literal["restricted", "temperature", "unknown"]
+
+
+class MismatchMeasured(Event):
+    """The gap between sampler and trainer, of a step's groups that were trained on.
+
+    It stands behind them, and in front of `StepFinished`. Bins and edges are those of
+    `trainer.client.mismatch`. The policy's tokens in the loss count, if they have a μ.
+    """
+
+    type: Literal["mismatch_measured"] = "mismatch_measured"
+    against: Against = "old"
+    incomparable: Incomparable | None = None
+    age: Age | None = None  # of the oldest group
+    # Of the groups in their order; none: an outside trainer does not tell.
+    prompts: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] = []
+    sizes: list[Annotated[int, Field(ge=0, le=65_535)]] = []
+    # Of their completions, one behind the other.
+    advantages: TokenNumbers = []
+    sums: GapSums
+    positions: GapBins
+    probabilities: GapBins
+    gaps: list[Count]  # tokens with d between two edges
+    # With π - μ between two edges, where the advantage is negative, 0 and positive.
+    differences: list[list[Count]]
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        num = len(self.sums.num_tokens)
+        lengths = {
+            "completions in groups": (sum(self.sizes) if self.sizes else num, num),
+            "advantages": (len(self.advantages) or num, num),
+            "sizes of groups": (len(self.sizes), len(self.prompts)),
+            "bins by position": (len(self.positions.num_tokens), NUM_POSITIONS),
+            "bins by probability": (
+                len(self.probabilities.num_tokens),
+                len(PROBABILITY_EDGES) + 1,
+            ),
+            "bins of gaps": (len(self.gaps), len(GAP_EDGES) + 1),
+            "bins of differences": (
+                [len(counts) for counts in self.differences],
+                [len(DIFFERENCE_EDGES) + 1] * len(SIGNS),
+            ),
+        }
+        for name, (length, expected) in lengths.items():
+            if length != expected:
+                raise ValueError(f"Got {length} {name}; expected {expected}.")
+        return self
 
 
 class StepFinished(Event):
@@ -307,6 +419,7 @@ AnyEvent = Annotated[
     | SettingsChanged
     | GroupScored
     | TokensMeasured
+    | MismatchMeasured
     | RanksMeasured
     | StepFinished
     | Evaluated

@@ -198,6 +198,7 @@ class Group(WithAnswer, models.Model):
     is_trained = models.BooleanField(default=True, db_default=True)
     # What rules printed or failed with; RuleNote has those that the event had room for.
     num_notes = models.PositiveIntegerField(default=0, db_default=0)
+    age = models.PositiveSmallIntegerField(null=True)  # as trainer.events has it
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     objects = GroupQuerySet.as_manager()
@@ -338,6 +339,33 @@ class StepRollup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run_id} step {self.step}"
+
+
+class MismatchStep(models.Model):
+    """The gap between sampler and trainer at one step, as mismatch.py packs it."""
+
+    run = models.ForeignKey(
+        Run, models.CASCADE, related_name="mismatch_steps", db_index=False
+    )
+    step = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
+    against = models.CharField(max_length=10)  # trainer.events.Against
+    incomparable = models.CharField(max_length=20, blank=True)  # "": it says much
+    age = models.PositiveSmallIntegerField(null=True)  # of the oldest group
+    groups = models.BinaryField()
+    completions = models.BinaryField()  # 256 take 7 kB
+    bins = models.BinaryField()  # 900 bytes
+    superseded_by = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["run", "step", "attempt"], name="mismatch_once_a_step"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"mismatch of {self.run_id} step {self.step}"
 
 
 # Of a GroupCompletions, in SQL; its texts are not read for it.

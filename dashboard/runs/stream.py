@@ -38,6 +38,7 @@ NOT_SENT = (
     "step_finished",
     "group_scored",
     "tokens_measured",
+    "mismatch_measured",
     "ranks_measured",
     "evaluated",
 )

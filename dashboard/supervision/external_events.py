@@ -17,6 +17,7 @@ from trainer.events import (
     Evaluated,
     Event,
     GroupScored,
+    MismatchMeasured,
     PhaseStarted,
     RunFailed,
     RunFinished,
@@ -42,6 +43,7 @@ LAST_WORDS = (RunFinished, RunStopped, RunFailed)
 ACCEPTED = (
     Evaluated,
     GroupScored,
+    MismatchMeasured,
     PhaseStarted,
     RunResumed,
     RunStarted,

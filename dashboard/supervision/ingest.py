@@ -27,6 +27,7 @@ from dashboard.supervision.storage import (
     Progress,
     add_checkpoints,
     add_evaluations,
+    add_mismatches,
     copy_events,
     copy_groups,
     copy_steps,
@@ -37,6 +38,7 @@ from trainer.events import (
     Evaluated,
     Event,
     GroupScored,
+    MismatchMeasured,
     RanksMeasured,
     RunResumed,
     RunStarted,
@@ -95,6 +97,7 @@ def _store(
     copy_steps(claim.run_id, placed, progress)
     copy_groups(claim.run_id, placed)
     copy_tokens(claim.run_id, events)
+    add_mismatches(claim.run_id, events)
     copy_rollups(claim.run_id, events, first_seq=first_seq)
     copy_events(claim.run_id, placed)
     add_evaluations(claim.run_id, placed)
@@ -114,7 +117,7 @@ def _store(
         if observation.has_changed:
             Run.objects.filter(id=claim.run_id).update(alerts_seq=last_seq)
     # A page shows these with their step, so there is nothing to see before.
-    parts = GroupScored | TokensMeasured | RanksMeasured
+    parts = GroupScored | TokensMeasured | MismatchMeasured | RanksMeasured
     if not all(isinstance(event, parts) for event in events):
         notify_on_commit(claim.run_id, last_seq)
     _note_attempt(claim, events)

@@ -38,6 +38,7 @@ GROUP_COLUMNS = (
     "rule_names",
     "is_trained",
     "num_notes",
+    "age",
 )
 COMPLETION_COLUMNS = (
     "group_id",

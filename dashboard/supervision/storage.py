@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from dashboard.completions.models import Group
+from dashboard.completions.mismatch import pack_mismatch
+from dashboard.completions.models import Group, MismatchStep
 from dashboard.completions.tokens import pack_tokens
 from dashboard.datasets.row import stored_answer
 from dashboard.project.database import clean_json, clean_text
@@ -39,6 +40,7 @@ from trainer.events import (
     Evaluated,
     Event,
     GroupScored,
+    MismatchMeasured,
     RanksMeasured,
     ScoredCompletion,
     StepFinished,
@@ -55,7 +57,13 @@ TOTALS = {
     "sampling/num_completions": "total/completions",
 }
 # What is stored elsewhere is not stored in RunEvent.body again.
-WITHOUT_BODY = (StepFinished, GroupScored, TokensMeasured, RanksMeasured)
+WITHOUT_BODY = (
+    StepFinished,
+    GroupScored,
+    TokensMeasured,
+    MismatchMeasured,
+    RanksMeasured,
+)
 PLACE_FIELDS = {"type", "line", "attempt", "time", "step"}
 
 
@@ -246,6 +254,19 @@ def copy_tokens(run_id: int, events: Iterable[Event]) -> None:
     )
 
 
+def add_mismatches(run_id: int, events: Iterable[Event]) -> None:
+    """Store what steps measured of the sampler; of a step that comes twice the first
+    counts.
+    """
+    rows = [
+        pack_mismatch(event, run_id)
+        for event in events
+        if isinstance(event, MismatchMeasured)
+    ]
+    if rows:
+        MismatchStep.objects.bulk_create(rows, ignore_conflicts=True)
+
+
 def _rule_names(event: GroupScored) -> list[str]:
     """List rules in the recipe's order; some completions may lack a rule."""
     return list(dict.fromkeys(name for c in event.completions for name in c.rules))
@@ -273,6 +294,7 @@ def _group_row(
         text_array(name[:40] for name in _rule_names(event)),
         event.is_trained,
         event.num_notes,
+        event.age,
     )
 
 

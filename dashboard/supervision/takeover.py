@@ -13,7 +13,12 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from dashboard.alerts.firing import supersede
-from dashboard.completions.models import CompletionBlock, Group, StepRollup
+from dashboard.completions.models import (
+    CompletionBlock,
+    Group,
+    MismatchStep,
+    StepRollup,
+)
 from dashboard.live.pubsub import notify_on_commit
 from dashboard.runs.charts.downsampling import drop_rollups, make_summaries
 from dashboard.runs.charts.series import totals_of
@@ -44,6 +49,7 @@ HISTORY: tuple[type[models.Model], ...] = (
     Evaluation,
     Group,
     StepRollup,
+    MismatchStep,
     Checkpoint,
 )
 
