@@ -150,7 +150,7 @@ class ScoredCompletion(_Record):
     turns: list[TurnRecord] = Field([], exclude_if=lambda turns: not turns)
 
 
-Age = Annotated[int, Field(ge=0, le=32_767)]  # in updates
+Age = Annotated[int, Field(ge=0, le=2**31 - 1)]  # in updates
 
 
 class GroupScored(Event):
@@ -195,7 +195,7 @@ class MeasuredCompletion(_Record):
     logprob: TokenNumbers | None  # nats, under the policy that the update began with
     # Under the one that the batch began with, where `ratio` does not tell it, as with
     # "gspo"; else it is logprob - ln ratio, or there is none.
-    old_logprob: TokenNumbers | None = Field(None, exclude_if=lambda v: v is None)
+    old_logprob: TokenNumbers | None = None
     sampling_logprob: TokenNumbers | None  # as the rollout engine reported it
     entropy: TokenNumbers | None  # nats, of the policy's distribution at the token
     kl: TokenNumbers | None  # to the reference, by the configured estimator
@@ -271,8 +271,8 @@ class GapBins(_Sums):
 # batch's first update. current: it is that of the first update on the token's
 # minibatch, which other minibatches have moved.
 Against = Literal["old", "current"]
-# Why π and μ say little of each other. restricted: μ has top_p or its like in it;
-# temperature: they are of different ones; unknown: the sampler gives no μ.
+# Why π and μ say little of each other. restricted: tokens were drawn with top_p or its
+# like; temperature: they are of different ones; unknown: no token has a μ.
 Incomparable = Literal["restricted", "temperature", "unknown"]
 
 

@@ -41,7 +41,13 @@ from trainer.model.microbatches import (
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of
 from trainer.model.policy import Policy, TokenPredictor
-from trainer.model.token_values import TokenValues, rows_of, token_values, tokens_of_all
+from trainer.model.token_values import (
+    TokenValues,
+    gaps_of_all,
+    rows_of,
+    token_values,
+    tokens_of_all,
+)
 from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.parallel.world import ALONE, World
@@ -112,7 +118,7 @@ def train_on(
 ) -> StepOutcome:
     """Return log-probs, advantages and updates of a batch."""
     phase, config, gathered = state.phase, state.phase.config, batch.gathered
-    age = phase.num_updates - batch.num_updates
+    age = phase.age_of(batch)
     parts = batch_of(gathered.groups, config.loss).minibatches(config.optim.minibatches)
     minibatches = [state.budget.cut(part, run.policy) for part in parts]
     with watch.phase("logprobs"):
@@ -150,6 +156,10 @@ def train_on(
                 for number in range(config.optim.updates_per_batch)
                 for minibatch in minibatches
             ]
+        mismatch = None
+        if config.measures_mismatch:
+            is_of_one = config.incomparable != "temperature"
+            mismatch = gaps_of_all(minibatches if is_of_one else (), run.world)
     tokens = ChainMap(*(dict(result.tokens) for result in updates))
     is_policys = config.rollout.source == "policy"
     return StepOutcome(
@@ -161,9 +171,12 @@ def train_on(
         learning_rate=rate,
         kl_coef=phase.kl_coef if config.loss.kl_coef > 0 else None,
         entropy_coef=phase.entropy_coef,
-        staleness=phase.staleness(len(updates), age=age),
+        age=age,
+        # the n-th of a step's updates trains on what is n - 1 updates older
+        staleness=None if age is None else age + (len(updates) - 1) / 2,
         is_on_policy=is_policys and age == 0,
-        is_one_off=is_policys and age > 0,
+        is_one_off=is_policys and age != 0,
+        mismatch=mismatch,
         tokens={
             group: [tokens[index] for index in own]
             for group, own in zip(detailed, places, strict=True)
@@ -324,8 +337,10 @@ def loss_of(
         logprobs, entropy = policy.logprobs(micro, temperature=temperature)
     if micro.old_logprobs is None:
         micro.old_logprobs = logprobs.detach()
+    if config.loss.old_logprobs == "sampling" and micro.first_logprobs is None:
+        micro.first_logprobs = logprobs.detach()
     # At another temperature the engine's log-probs are of another distribution.
-    is_comparable = temperature == config.rollout.temperature
+    is_comparable = config.incomparable != "temperature"
     loss, statistics = objective(
         logprobs,
         micro.old_logprobs,

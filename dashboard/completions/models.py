@@ -198,7 +198,7 @@ class Group(WithAnswer, models.Model):
     is_trained = models.BooleanField(default=True, db_default=True)
     # What rules printed or failed with; RuleNote has those that the event had room for.
     num_notes = models.PositiveIntegerField(default=0, db_default=0)
-    age = models.PositiveSmallIntegerField(null=True)  # as trainer.events has it
+    age = models.PositiveIntegerField(null=True)  # as trainer.events has it
     superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     objects = GroupQuerySet.as_manager()
@@ -351,7 +351,7 @@ class MismatchStep(models.Model):
     attempt = models.PositiveIntegerField(db_column="epoch")
     against = models.CharField(max_length=10)  # trainer.events.Against
     incomparable = models.CharField(max_length=20, blank=True)  # "": it says much
-    age = models.PositiveSmallIntegerField(null=True)  # of the oldest group
+    age = models.PositiveIntegerField(null=True)  # of the oldest group
     groups = models.BinaryField()
     completions = models.BinaryField()  # 256 take 7 kB
     bins = models.BinaryField()  # 900 bytes

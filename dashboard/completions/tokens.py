@@ -31,6 +31,7 @@ from trainer.events import MeasuredCompletion
 
 NUMBERS = (
     "logprob",
+    "old_logprob",
     "sampling_logprob",
     "entropy",
     "kl",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -10,7 +10,13 @@ from trainer.config.environment import EnvironmentConfig
 from trainer.config.loss import LossConfig
 from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import Part, about
-from trainer.config.task import DataConfig, ModelConfig, RewardConfig, RolloutConfig
+from trainer.config.task import (
+    DataConfig,
+    ModelConfig,
+    RewardConfig,
+    RolloutConfig,
+    restrictions_of,
+)
 from trainer.config.training import (
     CheckpointConfig,
     DistributedConfig,
@@ -64,6 +70,18 @@ class Settings(Part):
     def logprob_temperature(self) -> float:
         """The divisor of the logits whose log-probs the loss is made of."""
         return self.rollout.logprob_temperature or self.rollout.temperature
+
+    @property
+    def incomparable(self) -> Literal["restricted", "temperature"] | None:
+        """Why log-probs of sampler and trainer say little of each other, if they do."""
+        if self.logprob_temperature != self.rollout.temperature:
+            return "temperature"
+        return "restricted" if restrictions_of(self.rollout) else None
+
+    @property
+    def measures_mismatch(self) -> bool:
+        """True if each step stores how far sampler and trainer are apart."""
+        return self.logging.mismatch and self.rollout.source != "dataset"
 
     @property
     def has_reference(self) -> bool:

@@ -224,6 +224,14 @@ class LoggingConfig(Part):
             may_change=True,
         ),
     )
+    mismatch: bool = Field(
+        True,
+        title="Log sampler mismatch",
+        description="Store the gap between the log-probs of sampler and trainer.",
+        json_schema_extra=about(
+            no_effect={"no completions are sampled": {"rollout.source": ["dataset"]}},
+        ),
+    )
 
     def keeps_groups(self, step: int) -> bool:
         return step % self.groups_every_steps == 0

@@ -52,6 +52,7 @@ def shard_micro_batches(num_parts: int, *, num_shards: int) -> list[Shard]:
 
 
 Advantages = Floats | Sequence[Floats]
+_CARRIED = ("old_logprobs", "first_logprobs", "reference_logprobs", "kept", "chosen")
 
 
 class Minibatch:
@@ -97,7 +98,7 @@ class Minibatch:
                 _unweighed(self.batch.pack(parts[shard.filler], device=self._device))
             )
         self.micro_batches = micros
-        for name in ("old_logprobs", "reference_logprobs", "kept", "chosen"):
+        for name in _CARRIED:
             _carry_over(name, before, self.micro_batches, self._world)
         if self._advantages is not None:
             set_advantages(self.micro_batches, self._advantages)

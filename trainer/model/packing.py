@@ -177,6 +177,8 @@ class MicroBatch:
     advantages: torch.Tensor  # [B] or [B, T], 0 until they are set
     sampling_logprobs: torch.Tensor  # [B, T], NaN where not sampled, 0 on padding
     old_logprobs: torch.Tensor | None = None  # [B, T], once the first update ran
+    # [B, T], of its pass, where the old ones are the sampler's
+    first_logprobs: torch.Tensor | None = None
     entropy: torch.Tensor | None = None  # [B, T], of the old policy where it is read
     kept: torch.Tensor | None = None  # [B, T], 0 on tokens of too low an entropy
     chosen: torch.Tensor | None = None  # [B, T], 1 on those chosen by covariance

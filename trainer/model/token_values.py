@@ -19,14 +19,18 @@ A KL that is aggregated in its own way counts in c_t as it weighs beside the sur
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
 
+import numpy as np
 import torch
 
 from trainer.algorithm.loss import BatchTotals, aggregate, compares_with_the_old_policy
 from trainer.algorithm.token_stats import TokenStatistics
+from trainer.client.mismatch import GapMeasure, measure_gaps
 from trainer.config import LossConfig, RunConfig
+from trainer.model.microbatches import Minibatch
 from trainer.model.packing import MicroBatch
 from trainer.parallel.world import World
 
@@ -39,6 +43,7 @@ class TokenValues:
     """
 
     logprob: torch.Tensor  # nats, under the policy that the update began with
+    old_logprob: torch.Tensor | None  # the batch began with; None: the ratio tells it
     sampling_logprob: torch.Tensor | None  # as the rollout engine reported it
     entropy: torch.Tensor
     kl: torch.Tensor | None
@@ -96,6 +101,7 @@ def token_values(
     low, high, dual = statistics.low, statistics.high, statistics.dual
     values = {
         "logprob": logprobs.detach(),
+        "old_logprob": micro.old_logprobs if loss.surrogate == "gspo" else None,
         "sampling_logprob": micro.sampling_logprobs if is_sampled else None,
         "entropy": entropy.detach(),
         "kl": spread(statistics.kl),
@@ -160,6 +166,29 @@ def tokens_of_all(
     for part in world.gather({place: own[place].on_cpu() for place in own}):
         tokens |= part
     return tokens
+
+
+def gaps_of_all(minibatches: Iterable[Minibatch], world: World) -> GapMeasure:
+    """Return the gap between sampler and trainer of a step's batch, in its order,
+    behind the first update by each minibatch.
+    """
+    members = list[int]()
+    parts = [measure_gaps(*np.zeros((3, 0, 0)))]
+    for micro in chain.from_iterable(part.micro_batches for part in minibatches):
+        own = micro.first_logprobs
+        own = micro.old_logprobs if own is None else own
+        if own is None or micro.is_filler:
+            continue
+        mask = micro.mask * micro.completion_mask
+        rows = micro.advantages.reshape(len(mask), -1).expand_as(mask)
+        # one copy, as each waits for the GPU
+        arrays = torch.stack([own, micro.sampling_logprobs, mask, rows]).cpu().numpy()
+        parts.append(measure_gaps(*arrays))
+        members += micro.members
+    shares = world.gather((members, GapMeasure.joined(parts)))
+    joined = GapMeasure.joined([part for _, part in shares])
+    order = np.argsort([member for places, _ in shares for member in places])
+    return replace(joined, sums=joined.sums[order])
 
 
 NAMES = tuple(field.name for field in fields(TokenValues))

@@ -15,6 +15,8 @@ from transformers import PreTrainedTokenizerBase
 from trainer.alerts.conditions import FIRST
 from trainer.alerts.evaluator import Metrics, Recovered, RuleEvaluator, Triggered
 from trainer.alerts.rules import BY_CODE, meaningless_rules
+from trainer.algorithm.loss import compares_with_the_old_policy
+from trainer.client.mismatch import round_numbers
 from trainer.config import RunConfig
 from trainer.console import print_line
 from trainer.data import uses_chat_template
@@ -22,6 +24,7 @@ from trainer.events import (
     CallRecord,
     GroupScored,
     MeasuredCompletion,
+    MismatchMeasured,
     ScoredCompletion,
     StepFinished,
     TokenNumbers,
@@ -210,10 +213,19 @@ class Journal:
             for group, row in zip(
                 gathered.groups, outcome.advantages.tolist(), strict=True
             ):
-                self._record_group(group, row, config, num_groups, is_trained=True)
+                self._record_group(
+                    group, row, config, num_groups, is_trained=True, age=outcome.age
+                )
             for group in gathered.dropped:
                 nothing = [0.0] * len(group.completions)
-                self._record_group(group, nothing, config, num_groups, is_trained=False)
+                self._record_group(
+                    group,
+                    nothing,
+                    config,
+                    num_groups,
+                    is_trained=False,
+                    age=outcome.age,
+                )
             for index, values in outcome.tokens.items():
                 group = outcome.gathered.groups[index]
                 self._log.add(
@@ -222,6 +234,7 @@ class Journal:
                     prompt_index=group.prompt.index,
                     completions=describe_tokens(group, values, self._tokenizer),
                 )
+        self._record_mismatch(outcome, config)
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
         metrics |= share_of_waits(metrics)
@@ -238,6 +251,27 @@ class Journal:
         self._log.add(StepFinished, step=self.step, metrics=metrics)
         self._log.flush()
         return metrics
+
+    def _record_mismatch(self, outcome: StepOutcome, config: RunConfig) -> None:
+        measured = outcome.mismatch
+        if measured is None:
+            return
+        is_old = len(outcome.minibatches) == 1 or compares_with_the_old_policy(
+            config.loss
+        )
+        is_known = measured.gaps.any()
+        groups = outcome.gathered.groups if is_known else []
+        self._log.add(
+            MismatchMeasured,
+            step=self.step,
+            against="old" if is_old else "current",
+            incomparable=config.incomparable or (None if is_known else "unknown"),
+            age=outcome.age,
+            prompts=[group.prompt.index for group in groups],
+            sizes=[len(group.completions) for group in groups],
+            advantages=round_numbers(outcome.advantages.ravel()) if is_known else [],
+            **measured.tree(),
+        )
 
     def own_metrics(self, groups: Sequence[Group]) -> dict[str, float | None]:
         """Return metrics of the first names that functions gave; others are warned of
@@ -305,6 +339,7 @@ class Journal:
         num_groups: int,
         *,
         is_trained: bool,
+        age: int | None,
     ) -> None:
         rewards = group.scored_rewards
         values = [notes_of(score) for score in group.scores]
@@ -323,6 +358,7 @@ class Journal:
             reward_std=reward_std(group, ddof=config.advantage.ddof),
             signal=signal_of(group.scores, config.reward.recipe, step=self.step),
             is_trained=is_trained,
+            age=age,
             num_notes=sum(len(part) for notes in values for part in notes),
             completions=[
                 ScoredCompletion(

@@ -11,6 +11,7 @@ import torch
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.loss import BatchTotals
 from trainer.algorithm.token_stats import TokenStatistics
+from trainer.client.mismatch import GapMeasure
 from trainer.config import RunConfig
 from trainer.gathering import Gathered
 from trainer.model.microbatches import Minibatch
@@ -67,9 +68,12 @@ class StepOutcome:
     learning_rate: float
     kl_coef: float | None  # None: no KL is weighed
     entropy_coef: float | None  # None: it does not adapt
-    staleness: float | None  # updates between sampling and use; None: not sampled
+    # Updates between the weights that sampled and the step's first; None: not sampled.
+    age: int | None
+    staleness: float | None  # the same as a mean over the step's updates
     is_on_policy: bool  # the engine sampled with the weights of the step's beginning
     is_one_off: bool = False  # it did with those of the step before
+    mismatch: GapMeasure | None = None  # of sampler and trainer; None: not asked for
     # Of each completion of some groups, by the group's place among those trained on.
     tokens: Mapping[int, Sequence[TokenValues]] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from trainer.algorithm.loss import BatchTotals
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import PhaseConfig
 from trainer.data import DataOrder, Prompt
+from trainer.gathering import SampledBatch
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy
 from trainer.model.reference import (
@@ -82,19 +83,16 @@ class PhaseState:
         """
         return self.config.rollout.one_step_off and step < self.phase_config.last_step
 
-    def staleness(self, num_updates: int, *, age: int = 0) -> float | None:
-        """Return updates between sampling and use, as a mean over a step's updates.
+    def age_of(self, batch: SampledBatch) -> int | None:
+        """Return updates between the weights that sampled a batch and those of now.
 
-        In a step of u updates the n-th trains on what was sampled n - 1 updates ago,
-        and `age` more where the batch was sampled so many before the step. A frozen
-        start was sampled from as it was before the phase's first update.
+        A frozen start was sampled from as it was before the phase's first update.
         """
-        within = (num_updates - 1) / 2
         match self.config.rollout.source:
             case "policy":
-                return age + within
+                return self.num_updates - batch.num_updates
             case "start":
-                return self.num_updates + within
+                return self.num_updates
             case "dataset":
                 return None
 

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="group",
             name="age",
-            field=models.PositiveSmallIntegerField(null=True),
+            field=models.PositiveIntegerField(null=True),
         ),
         migrations.CreateModel(
             name="MismatchStep",
@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
                 ("attempt", models.PositiveIntegerField(db_column="epoch")),
                 ("against", models.CharField(max_length=10)),
                 ("incomparable", models.CharField(blank=True, max_length=20)),
-                ("age", models.PositiveSmallIntegerField(null=True)),
+                ("age", models.PositiveIntegerField(null=True)),
                 ("groups", models.BinaryField()),
                 ("completions", models.BinaryField()),
                 ("bins", models.BinaryField()),

@@ -43,6 +43,7 @@ def test_a_member_gets_each_completions_lists(bob_client, run):
                 "pieces": ["yes", "<eos>"],
                 "special": [0, 1],
                 "logprob": [-0.12345, -1.1235],
+                "old_logprob": None,
                 "sampling_logprob": [-0.25, -0.25],
                 "entropy": [0.5, 0.5],
                 "kl": None,

@@ -1,6 +1,9 @@
 """Token values of an update: what they are, and that taking them changes nothing."""
 
 import math
+from copy import copy
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,14 @@ from trainer.model.microbatches import Minibatch
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
-from trainer.model.token_values import TokenValues, coefficients, rows_of, token_values
+from trainer.model.token_values import (
+    TokenValues,
+    coefficients,
+    gaps_of_all,
+    rows_of,
+    token_values,
+)
+from trainer.parallel.world import ALONE
 from trainer.run.outcome import LossTerms, Pass
 
 ALL = range(9)
@@ -223,7 +233,37 @@ def test_values_do_not_depend_on_how_the_batch_is_cut(policy):
     for member, values in values_of(whole).items():
         for name, tokens in vars(values).items():
             other = getattr(values_of(cut)[member], name)
+            if tokens is None:
+                assert other is None
+                continue
             assert torch.allclose(tokens, other, atol=1e-5, equal_nan=True), name
+
+
+def test_processes_share_the_gap_between_sampler_and_trainer(policy):
+    minibatch, _ = update_of(policy, config_of(), max_tokens=20)
+    whole, shares = gaps_of_all([minibatch], ALONE), []
+    parts = [copy(minibatch), copy(minibatch)]
+    for rank, part in enumerate(parts):
+        part.micro_batches = minibatch.micro_batches[rank::2]
+        # a filler counts in the process that has it as its own
+        filler = replace(minibatch.micro_batches[1 - rank], is_filler=True)
+        part.micro_batches.append(filler)
+        gaps_of_all(
+            [part], SimpleNamespace(gather=lambda own: shares.append(own) or [own])
+        )
+
+    joined = gaps_of_all([], SimpleNamespace(gather=lambda own: [*shares, own]))
+
+    assert len(minibatch.micro_batches) > 2
+    assert joined.sums == pytest.approx(whole.sums)
+    assert joined.positions == pytest.approx(whole.positions)
+    assert joined.gaps.tolist() == whole.gaps.tolist()
+    assert joined.differences.tolist() == whole.differences.tolist()
+    for member in ALL:
+        gap = own(minibatch, "old_logprobs", member) - own(
+            minibatch, "sampling_logprobs", member
+        )
+        assert joined.sums[member, 1] == pytest.approx(gap.sum().item(), rel=1e-5)
 
 
 def test_only_the_completions_that_are_requested_are_kept(policy):

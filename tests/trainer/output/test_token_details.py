@@ -279,7 +279,10 @@ def test_the_log_reports_tokens_behind_the_groups_of_their_step(
         begin = order.index(("tokens_measured", step))
         assert order[begin - 4 : begin] == [("group_scored", step)] * 4
         assert order[begin : begin + 2] == [("tokens_measured", step)] * 2
-        assert order[begin + 2] == ("step_finished", step)
+        assert order[begin + 2 : begin + 4] == [
+            ("mismatch_measured", step),
+            ("step_finished", step),
+        ]
     assert {e["step"] for e in only(events, "tokens_measured")} == {1, 3, 6}
     for reported in only(events, "tokens_measured"):
         (group,) = [

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -169,6 +170,9 @@ def assert_same_story(out: Path, other: Path, *, after: int = 0) -> None:
     theirs = story(other / "events.jsonl", after=after)
     assert len(ours) == len(theirs) > 3
     for event, expected in zip(ours, theirs, strict=True):
+        if event["type"] == "mismatch_measured":
+            assert_same_gaps(event, expected)
+            continue
         metrics, alike = event.pop("metrics", {}), expected.pop("metrics", {})
         assert metrics == pytest.approx(alike, **NEAR)
         assert sums(metrics) == pytest.approx(sums(alike), **CLOSE)
@@ -181,6 +185,21 @@ def assert_same_story(out: Path, other: Path, *, after: int = 0) -> None:
                 )
             assert one == like
         assert event == expected
+
+
+def assert_same_gaps(event: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Of most runs they are rounding alone, so a count may be on an edge's other
+    side."""
+    for part in ("sums", "positions", "probabilities"):
+        for name, values in event.pop(part).items():
+            assert numbers(values) == pytest.approx(
+                numbers(expected[part][name]), rel=2e-3, abs=2e-4, nan_ok=True
+            )
+    advantages = numbers(event.pop("advantages"))
+    assert advantages == pytest.approx(numbers(expected["advantages"]), **NEAR)
+    for part in ("gaps", "differences"):
+        assert np.sum(event.pop(part)) == np.sum(expected[part])
+    assert event == {name: expected[name] for name in event}
 
 
 @pytest.fixture(scope="module")

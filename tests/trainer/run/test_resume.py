@@ -32,7 +32,13 @@ def untimed(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def story(*logs: Path, after: int = 0) -> list[dict[str, Any]]:
-    kinds = ("group_scored", "tokens_measured", "step_finished", "evaluated")
+    kinds = (
+        "group_scored",
+        "tokens_measured",
+        "mismatch_measured",
+        "step_finished",
+        "evaluated",
+    )
     events = [event for log in logs for event in read_events(log)]
     return [
         untimed(event)

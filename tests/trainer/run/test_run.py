@@ -76,7 +76,7 @@ def test_every_line_is_an_event_numbered_without_a_gap(finished):
 def test_it_tells_its_story_in_order(finished):
     events = read_events(finished / "events.jsonl")
 
-    aside = ("group_scored", "tokens_measured", "warned")
+    aside = ("group_scored", "tokens_measured", "mismatch_measured", "warned")
     values = [(e["type"], e["step"]) for e in events if e["type"] not in aside]
     assert values[:3] == [("run_started", 0), ("evaluated", 0), ("step_finished", 1)]
     assert values[-4:] == [

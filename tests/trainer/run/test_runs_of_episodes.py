@@ -115,6 +115,22 @@ def test_metrics_of_a_step_are_those_of_its_episodes(played):
     assert all(1 <= e["metrics"]["eval/heldout/mean_turns"] <= 5 for e in evaluated)
 
 
+def test_the_sampler_is_compared_on_the_policys_tokens_alone(played):
+    events = read_events(played / "out" / "events.jsonl")
+    groups, measured = only(events, "group_scored"), only(events, "mismatch_measured")
+
+    assert len(measured) == 4
+    for event in measured:
+        counts = [
+            completion["num_tokens"]
+            for group in groups
+            if group["step"] == event["step"]
+            for completion in group["completions"]
+        ]
+        assert event["sums"]["num_tokens"] == counts
+        assert sum(event["gaps"]) == sum(counts)
+
+
 def test_token_values_have_no_advantage_where_the_environment_wrote(played):
     events = read_events(played / "out" / "events.jsonl")
     groups = {(g["step"], g["prompt_index"]): g for g in only(events, "group_scored")}
