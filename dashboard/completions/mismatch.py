@@ -150,7 +150,7 @@ def _unpack(rows: Sequence[MismatchStep]) -> Mismatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepMismatch:
-    """One step, and what is known of each of its N completions beside the sums."""
+    """A step, and what is known of each of its N completions beside the sums."""
 
     step: Mismatch  # of this step alone
     prompts: Counts  # [N] prompt_index of its group; -1, here and below: not known

@@ -101,21 +101,21 @@ def measure_gaps(
         return np.stack([np.bincount(bins, minlength=size), *counted], axis=1)
 
     def binned(bins: Counts, size: int) -> Numbers:
-        largest = np.zeros((size, 1))
-        np.maximum.at(largest, (bins, 0), absolute)
+        largest = np.zeros(size)
+        np.maximum.at(largest, bins, absolute)
         sums = totals(bins, size, gap, absolute, gap * gap, k3)
-        return np.concatenate([sums, largest], axis=1)
+        return np.column_stack([sums, largest])
 
     num_rows = len(own)
-    lows, highs = np.full((2, num_rows, 1), math.nan)
-    np.fmin.at(lows, (rows, 0), gap)
-    np.fmax.at(highs, (rows, 0), gap)
+    lows, highs = np.full((2, num_rows), math.nan)
+    np.fmin.at(lows, rows, gap)
+    np.fmax.at(highs, rows, gap)
     of_rows = totals(rows, num_rows, gap, absolute, k3)
     # frexp gives the exponent of x = m·2^e, m in [0.5, 1)
     octaves = np.minimum(np.frexp(before)[1].astype(np.int64) - 1, NUM_POSITIONS - 1)
     probabilities = np.searchsorted(PROBABILITY_EDGES, mu, side="right")
     return GapMeasure(
-        sums=np.concatenate([of_rows[:, :3], lows, highs, of_rows[:, 3:]], axis=1),
+        sums=np.column_stack([of_rows[:, :3], lows, highs, of_rows[:, 3]]),
         positions=binned(octaves, NUM_POSITIONS),
         probabilities=binned(probabilities, len(PROBABILITY_EDGES) + 1),
         gaps=_counts(gap, GAP_EDGES),
@@ -143,19 +143,19 @@ def _counts(values: Numbers, edges: Sequence[float]) -> Counts:
 def _added(parts: Sequence[Numbers]) -> Numbers:
     """Add the sums of bins; their last column is the largest of a bin."""
     stacked = np.stack(parts)
-    added = stacked.sum(axis=0)
+    added: Numbers = stacked.sum(axis=0)
     added[:, -1] = stacked[..., -1].max(axis=0)
     return added
 
 
-def _named(sums: Numbers, names: Sequence[str]) -> dict[str, list[float | None]]:
-    columns = dict(zip(names, sums.T.tolist(), strict=True))
-    counts = [int(count) for count in columns.pop("num_tokens")]
-    return {"num_tokens": counts} | {
-        name: round_numbers(values) for name, values in columns.items()
+def _named(sums: Numbers, names: Sequence[str]) -> dict[str, Any]:
+    columns = {
+        name: round_numbers(values) for name, values in zip(names, sums.T, strict=True)
     }
+    return columns | {"num_tokens": sums[:, 0].astype(int).tolist()}
 
 
-def round_numbers(values: Sequence[float]) -> list[float | None]:
-    """To 4 significant digits, as the log has them; None for what is no number."""
-    return [float(f"{v:.4g}") if math.isfinite(v) else None for v in values]
+def round_numbers(values: ArrayLike) -> list[float | None]:
+    """Round to 4 significant digits, as the log has them; None: it is no number."""
+    numbers = np.asarray(values, float).tolist()
+    return [float(f"{v:.4g}") if math.isfinite(v) else None for v in numbers]

@@ -27,8 +27,12 @@ def with_mismatch(log: LogBuilder, step: int, **fields) -> LogBuilder:
     """A step of two groups, with the gap between sampler and trainer."""
     for index in (4, 7):
         log.add(GroupScored, step=step, age=1, **group(index))
-    told = {"advantages": [-1.0, 1.0, 0.5, -0.5], "prompts": [4, 7], "sizes": [2, 2]}
-    log.add(MismatchMeasured, step=step, **mismatch(GAPS, **told, age=1) | fields)
+    reported = {
+        "advantages": [-1.0, 1.0, 0.5, -0.5],
+        "prompts": [4, 7],
+        "sizes": [2, 2],
+    }
+    log.add(MismatchMeasured, step=step, **mismatch(GAPS, **reported, age=1) | fields)
     return log.add(StepFinished, step=step, metrics={"loss": 1.0})
 
 
@@ -94,8 +98,10 @@ def test_of_many_steps_every_nth_and_the_last_are_read(claim):
 
 def test_a_step_takes_little_room(claim):
     prompts, sizes = list(range(32)), [8] * 32
-    told = mismatch([[0.1]] * 256, advantages=[1.0] * 256, prompts=prompts, sizes=sizes)
-    log = LogBuilder().started().add(MismatchMeasured, step=1, **told)
+    reported = mismatch(
+        [[0.1]] * 256, advantages=[1.0] * 256, prompts=prompts, sizes=sizes
+    )
+    log = LogBuilder().started().add(MismatchMeasured, step=1, **reported)
     ingest(claim, log.events)
 
     row = MismatchStep.objects.get()
