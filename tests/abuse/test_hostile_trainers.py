@@ -17,6 +17,7 @@ from tests.abuse.test_every_page_is_strict import RAW
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.test_external_runs import open_one, send_events
+from tests.dashboard.completions.mismatches import mismatch
 from tests.dashboard.supervision.logs import group
 
 LARGE = 10**400
@@ -42,6 +43,12 @@ TOKENS = {
 MEASURED = {
     "type": "tokens_measured", "prompt_index": 0, "completions": [TOKENS],
 }  # fmt: skip
+
+SUMS = {
+    "num_tokens": [1], "sum": [0.1], "absolute": [0.1], "min": [0.1], "max": [0.1],
+    "k3": [0.1],
+}  # fmt: skip
+GAPS = {"type": "mismatch_measured", **mismatch([[0.1]])}
 
 
 def completion(**changes: Any) -> dict[str, Any]:
@@ -95,6 +102,13 @@ LINES: dict[str, Any] = {
     "tokens of NUL": MEASURED | {"completions": [TOKENS | {"pieces": ["\0\ud800"]}]},
     "tokens beyond": MEASURED | {"completions": [TOKENS | {"special": [2**32 - 1]}]},
     "tokens' numbers": MEASURED | {"completions": [TOKENS | {"logprob": [1e308]}]},
+    "gaps": GAPS,
+    "gaps of another number": GAPS | {"sizes": [2], "prompts": [0]},
+    "gaps without end": GAPS | {"sums": SUMS | {"sum": [1e308], "k3": [-1e308]}},
+    "gaps without bins": GAPS | {"positions": SUMS},
+    "gaps of many tokens": GAPS | {"gaps": [2**63] * 24},
+    "gaps of a large age": GAPS | {"age": LARGE},
+    "gaps of a prompt": GAPS | {"sizes": [1], "prompts": [2**31]},
     "nothing": "", "a null": "null", "a list": "[]", "half": '{"type":', "NUL": "\0",
     "deep": "[" * 200_000, "deep metrics": '{"metrics":' * 9_000,
     "no UTF-8": b"\xff\xfe{}", "no type": {"step": 1}, "a kind": {"type": "shutdown"},

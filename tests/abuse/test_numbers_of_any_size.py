@@ -41,6 +41,7 @@ from tests.dashboard.api.conftest import no_limits as no_limits
 from tests.dashboard.api.rows_of_operations import QUERIES
 from tests.dashboard.api.test_every_operation_is_guarded import operations
 from tests.dashboard.completions.factories import RULES, make_run
+from tests.dashboard.completions.mismatches import mismatch
 from tests.dashboard.jobs.working import take
 from tests.dashboard.test_every_route_is_guarded import POST_ONLY
 from tests.dashboard.test_every_route_is_guarded import addresses as addresses
@@ -102,6 +103,7 @@ class Log:
         for prompt in range(2):
             self.add("group_scored", step, **self._group(prompt))
             self.add("tokens_measured", step, **self._tokens(prompt))
+        self.add("mismatch_measured", step, **self._gaps())
         # One further each time, so that every metric is given every number.
         metrics = {name: self.odd() for name in METRICS}
         self.odd()
@@ -136,6 +138,14 @@ class Log:
             "reward_mean": self.odd(), "reward_std": self.odd(), "signal": "mixed",
             "completions": completions,
         }  # fmt: skip
+
+    def _gaps(self) -> dict[str, Any]:
+        tree = mismatch([[0.1]] * 8, advantages=[1.0] * 8)
+        for part in ("sums", "positions", "probabilities"):
+            for name in set(tree[part]) - {"num_tokens"}:
+                tree[part][name] = [self.odd() for _ in tree[part][name]]
+        tree["advantages"] = [self.odd() for _ in range(8)]
+        return {**tree, "prompts": [0, 1], "sizes": [4, 4]}
 
     def _tokens(self, prompt: int) -> dict[str, Any]:
         fields = ("num_tokens", "ids", "pieces", "special", "clipped")

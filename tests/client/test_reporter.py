@@ -11,15 +11,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from tests.client.server import FakeServer, serve
 from tests.environment import child_environment
 from trainer.client.delivery import Delivery
 from trainer.client.http import Server, Unreachable
+from trainer.client.mismatch import GapMeasure, measure_gaps
 from trainer.client.reporter import Completion, Reporter, Turn
 from trainer.client.spool import Spool
-from trainer.events import CallRecord, GroupScored, RunFailed, StepFinished, Warned
+from trainer.events import (
+    CallRecord,
+    GroupScored,
+    MismatchMeasured,
+    RunFailed,
+    StepFinished,
+    Warned,
+)
 
 ROOT = Path(__file__).parents[2]
 UNREACHABLE = Server("http://127.0.0.1:9", "secret")
@@ -67,6 +77,71 @@ def test_a_run_is_reported_from_its_opening_to_its_end(fake, server, tmp_path):
     assert step.metrics["kl/mean"] is None
     assert cohort.address == "http://here/alpha/runs/7/"
     assert fake.tokens == {"Bearer secret"}
+
+
+def log_probs(rows, *, seed=0):
+    rng = np.random.default_rng(seed)
+    sampling = np.log(rng.uniform(0.1, 1.0, (rows, 5)))
+    mask = np.arange(5) < rng.integers(1, 6, (rows, 1))
+    return sampling + rng.normal(0.0, 0.1, sampling.shape), sampling, mask
+
+
+def test_the_gap_of_sampler_and_trainer_goes_with_its_completions(
+    fake, server, tmp_path
+):
+    first, second = log_probs(3), log_probs(1, seed=1)
+    # The prompts take turns, and are groups in the order of their first completions.
+    with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
+        for advantage, prompt in ((1.0, "a"), (2.0, "b"), (-3.0, "a"), (-4.0, "b")):
+            completion = Completion(text="x", reward=0.0, advantage=advantage)
+            cohort.group(5, prompt, [completion])
+        cohort.log_mismatch(5, *map(torch.from_numpy, first), age=2)
+        cohort.log_mismatch(5, *second)
+        cohort.step(5)
+
+    *groups, event, _, _ = fake.events
+    expected = GapMeasure.joined(
+        [measure_gaps(*first, [1.0, 2.0, -3.0]), measure_gaps(*second, [-4.0])]
+    )
+    assert isinstance(event, MismatchMeasured)
+    assert event.step == 5
+    assert (event.age, event.against, event.incomparable) == (2, "old", None)
+    assert event.prompts == [group.prompt_index for group in groups] == [0, 1]
+    assert event.sizes == [2, 2]
+    assert event.advantages == [1.0, -3.0, 2.0, -4.0]
+    in_order = expected.sums[[0, 2, 1, 3]]
+    assert event.sums.num_tokens == in_order[:, 0].tolist()
+    assert event.sums.sum == pytest.approx(in_order[:, 1], rel=1e-3)
+    assert event.gaps == expected.gaps.tolist()
+    assert event.differences == expected.differences.tolist()
+
+
+def test_a_gap_without_its_completions_is_reported_alone(fake, server, tmp_path):
+    with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
+        report(cohort, 1)
+        cohort.log_mismatch(2, *log_probs(3), incomparable="restricted")
+        report(cohort, 2)
+        report(cohort, 3)
+
+    (event,) = [e for e in fake.events if isinstance(e, MismatchMeasured)]
+    assert (event.step, len(event.sums.sum)) == (2, 3)
+    assert event.prompts == event.sizes == event.advantages == []
+    assert event.incomparable == "restricted"
+    assert np.sum(event.differences) == 0 < np.sum(event.gaps)
+
+
+def test_log_probs_that_do_not_fit_are_dropped_without_the_step(
+    fake, server, tmp_path, caplog
+):
+    logprobs, sampling, mask = log_probs(3)
+    with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
+        cohort.log_mismatch(1, logprobs, sampling[:2], mask)
+        cohort.log_mismatch(1, "none", None, object())
+        report(cohort, 1)
+
+    assert [kind for kind in kinds(fake) if kind == "mismatch_measured"] == []
+    assert "step_finished" in kinds(fake)
+    assert caplog.text.count("Dropped an invalid mismatch") == 2
 
 
 def test_a_prompt_repeated_within_a_step_is_one_group(fake, server, tmp_path):
@@ -339,7 +414,8 @@ def test_it_is_imported_without_the_rest_of_cohort(tmp_path):
     """As where only the client is installed."""
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer" / "client").symlink_to(ROOT / "trainer" / "client")
-    modules = sorted(p.stem for p in (ROOT / "trainer" / "client").glob("*.py"))
+    paths = (ROOT / "trainer" / "client").glob("*.py")
+    modules = sorted({path.stem for path in paths} - {"mismatch"})  # it needs numpy
     program = (
         "import importlib, json, sys\n"
         f"for name in {[m for m in modules if m != '__init__']!r}:\n"

@@ -13,7 +13,7 @@ from tests.trainer.rollout.test_chat import chat_tokenizer
 from tests.trainer.tiny import write_model
 from trainer.client.http import Server
 from trainer.client.trl import watch
-from trainer.events import Evaluated, GroupScored, StepFinished
+from trainer.events import Evaluated, GroupScored, MismatchMeasured, StepFinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROWS = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(6)]
@@ -191,6 +191,41 @@ def test_all_of_every_step_is_reported(model_folder, tmp_path, fake, server):
     assert steps[1]["reward/length/mean"] is not None  # from its completions
     assert [e.step for e in fake.events if isinstance(e, Evaluated)] == [2, 3]
     assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_the_gap_between_sampler_and_trainer_is_reported(
+    top_p, model_folder, tmp_path, fake, server
+):
+    # Old log-probs are computed, as they are for vLLM.
+    trainer = make(model_folder, tmp_path, num_iterations=2, max_steps=2, top_p=top_p)
+    sample = trainer._generate_single_turn
+
+    def as_vllm(*args: Any) -> Any:
+        ids, _ = sample(*args)
+        return ids, [[-2.0 if n else None for n in range(len(own))] for own in ids]
+
+    generate = trainer._generate_and_score_completions
+    outputs = []
+    trainer._generate_single_turn = as_vllm
+    trainer._generate_and_score_completions = lambda inputs: (
+        outputs.append(generate(inputs)) or outputs[-1]
+    )
+    watch(trainer, name="theirs", server=server)
+
+    trainer.train()
+
+    (event,) = [e for e in fake.events if isinstance(e, MismatchMeasured)]
+    groups = groups_of(fake, event.step)
+    assert event.prompts == [group.prompt_index for group in groups]
+    lengths = [c.num_tokens for group in groups for c in group.completions]
+    assert event.sums.num_tokens == [length - 1 for length in lengths]
+    gaps = (outputs[0]["old_per_token_logps"] + 2)[:, 1:]
+    mask = outputs[0]["completion_mask"][:, 1:]
+    assert event.sums.sum == pytest.approx((gaps * mask).sum(dim=1).tolist(), rel=1e-3)
+    assert event.advantages == pytest.approx(outputs[0]["advantages"].tolist())
+    assert event.age == 0
+    assert event.incomparable == (None if top_p == 1 else "restricted")
 
 
 def test_a_metric_of_a_step_is_not_the_mean_that_trl_logs(

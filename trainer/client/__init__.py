@@ -1,6 +1,7 @@
 """Client of a Cohort server: report runs trained elsewhere, and call the API.
 
-It needs only the standard library, so it fits into any training environment.
+It needs only the standard library, so it fits into any training environment, and numpy
+for `Reporter.log_mismatch` alone.
 """
 
 from __future__ import annotations

@@ -152,6 +152,32 @@ class Reporter:
         """Report a finished step; its groups' metrics are computed from the groups."""
         self._report(Writer.step, lambda: (step, dict(metrics or {})))
 
+    def log_mismatch(
+        self,
+        step: int,
+        old_logprobs: Any,
+        sampling_logprobs: Any,
+        mask: Any,
+        *,
+        age: int | None = None,
+        incomparable: str | None = None,
+    ) -> None:
+        """Report how far sampler and trainer are apart; needs numpy.
+
+        Log-probs [B, T] of a step's tokens, arrays or tensors: by the trainer before
+        the step's first update, and by the sampler; 1 in the mask on the policy's
+        tokens in the loss. Call it once or in parts, before `step`, with rows in the
+        order of the completions of `group`, which comes first.
+
+        age           updates between the weights that sampled and the first update
+        incomparable  "restricted" (top_p and its like) or "temperature" (they differ)
+        """
+        values = (old_logprobs, sampling_logprobs, mask)
+        fields = {"age": age, "incomparable": incomparable}
+        self._report(
+            Writer.mismatch, lambda: (step, [_array(each) for each in values], fields)
+        )
+
     def evaluated(
         self,
         step: int,
@@ -196,7 +222,7 @@ class Reporter:
             self._reports.put_nowait((time.time(), method, *arguments()))
         except queue.Full:
             self._num_dropped += 1
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, ImportError) as error:
             logger.warning("Dropped an invalid %s: %s", method.__name__, error)
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
@@ -276,6 +302,15 @@ def _server_of_login(folder: Path) -> Server | None:
             folder,
         )
         return None
+
+
+def _array(values: Any) -> Any:
+    """Copy numbers into an array, also those of torch on any device."""
+    import numpy as np  # noqa: PLC0415 - only this needs it
+
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu().numpy()
+    return np.array(values, np.float32)
 
 
 def _fitting(settings: dict[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from trainer.client.reporter import Reporter
 
 logger = logging.getLogger("cohort")
 ANSWERS = ("answer", "solution", "ground_truth", "target")
+RESTRICTIONS = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 FOLDER = "cohort"  # in the trainer's output_dir
 
 
@@ -122,7 +123,7 @@ class Watcher:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            callback(*args, **kwargs)
+            callback(result, *args, **kwargs)
             return result
 
         setattr(self.trainer, method, wrapper)
@@ -165,14 +166,14 @@ class Watcher:
         )
 
     @_never_raising
-    def _scored(self, inputs: Any, *args: Any, **kwargs: Any) -> None:
+    def _scored(self, _: Any, inputs: Any, *args: Any, **kwargs: Any) -> None:
         """Arguments: inputs, prompts, completions, completion_ids_list."""
         ids = kwargs.get("completion_ids_list", args[2] if len(args) > 2 else None)
         self._ids = ids if isinstance(ids, list) else []
         self._rows = inputs if isinstance(inputs, list) else []
 
     @_never_raising
-    def _generated(self, *_: Any, **__: Any) -> None:
+    def _generated(self, output: Any, *_: Any, **__: Any) -> None:
         if self.reporter is None or not self.trainer.model.training:
             return
         logs = self.trainer._logs
@@ -188,6 +189,29 @@ class Watcher:
                 completions[first : first + size],
                 answer=answers[first],
             )
+        self._report_mismatch(step, output)
+
+    def _report_mismatch(self, step: int, output: Any) -> None:
+        """Report log-probs of sampler and trainer, where TRL computes both for vLLM."""
+        names = ("old_per_token_logps", "sampling_per_token_logps", "completion_mask")
+        tensors = [output.get(name) for name in names]
+        if self.reporter is None or any(tensor is None for tensor in tensors):
+            return
+        old, sampling, mask = tensors
+        settings = self.trainer.args
+        # vLLM's log-probs are those of what it draws from
+        is_free = all(
+            getattr(settings, name, free) in (free, None)
+            for name, free in RESTRICTIONS.items()
+        )
+        self.reporter.log_mismatch(
+            step,
+            old,
+            sampling,
+            mask * output.get("tool_mask", 1),
+            age=0,
+            incomparable=None if is_free else "restricted",
+        )
 
     @_never_raising
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

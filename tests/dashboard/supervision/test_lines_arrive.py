@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from dashboard.accounts.models import Team, User
 from dashboard.alerts.models import Alert, Rule
+from dashboard.completions.mismatch import read_mismatch
 from dashboard.completions.models import Group
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunEvent, RunState, Step
@@ -24,10 +25,17 @@ from dashboard.supervision.external_events import (
 from dashboard.supervision.external_ingest import read_position, take_lines
 from dashboard.supervision.external_runs import Opening, open_attempt, open_run
 from dashboard.supervision.storage import TOTALS
+from tests.dashboard.completions.mismatches import mismatch
 from tests.dashboard.completions.stored import completions_of
 from tests.dashboard.supervision.logs import LogBuilder, group
 from tests.dashboard.supervision.sending import lines_of, send
-from trainer.events import CheckpointSaved, Evaluated, GroupScored, StepFinished
+from trainer.events import (
+    CheckpointSaved,
+    Evaluated,
+    GroupScored,
+    MismatchMeasured,
+    StepFinished,
+)
 
 AT_ONCE = timedelta(0)
 
@@ -168,6 +176,18 @@ def group_tree(*, step: int, **changes: Any) -> dict[str, Any]:
     event = GroupScored(line=4, attempt=1, time=1.7e9, step=step, **group(0))
     tree: dict[str, Any] = json.loads(event.model_dump_json())
     return tree | changes
+
+
+def test_the_gap_between_sampler_and_trainer_is_stored(external):
+    log = LogBuilder().stepped(1).add(MismatchMeasured, step=2, **mismatch([[0.1]]))
+    log.stepped(2).add(MismatchMeasured, step=2**31, **mismatch([[0.1]]))
+    broken = json.loads(lines_of(log)[3]) | {"gaps": [1], "line": 9}
+
+    send(external, log)
+    take_lines(external, attempt=1, first=9, texts=[json.dumps(broken).encode()])
+
+    assert read_mismatch(external).steps.tolist() == [2]
+    assert len(warnings_of(external)) == 2
 
 
 def test_external_trainers_cannot_report_checkpoints(external):
