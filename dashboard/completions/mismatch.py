@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,11 +103,6 @@ class Mismatch:
     step_of: Counts  # [N], the index of each completion's step
 
 
-def has_mismatch(run: Run) -> bool:
-    """Tell whether a step of the run was measured; one query."""
-    return MismatchStep.objects.filter(run=run, superseded_by=None).exists()
-
-
 def read_mismatch(
     run: Run,
     *,
@@ -155,48 +149,30 @@ class StepMismatch:
     step: Mismatch  # of this step alone
     prompts: Counts  # [N] prompt_index of its group; -1, here and below: not known
     positions: Counts  # [N] in its group
-    lengths: Counts  # [N] the policy's tokens, those outside of the loss too
     rewards: Numbers  # [N]; NaN: none, or not stored
 
 
 def read_step_mismatch(run: Run, step: int) -> StepMismatch | None:
-    """Read one step; None if it was not measured. Up to two queries."""
+    """Read one step; None if it was not measured. Two queries."""
     row = MismatchStep.objects.filter(run=run, superseded_by=None, step=step).first()
     if row is None:
         return None
     mismatch = _unpack([row])
     num = len(mismatch.completions)
-    prompts, positions, lengths = np.full((3, num), -1, np.int64)
+    prompts, positions = np.full((2, num), -1, np.int64)
     rewards, start = np.full(num, np.nan), 0
     groups = np.frombuffer(bytes(row.groups), GROUP)
-    stored = _completions_of(run, step) if len(groups) else {}
+    of_step = Group.objects.current().filter(run=run, step=step, is_trained=True)
+    stored = dict(of_step.values_list("prompt_index", "packed_completions__rewards"))
     for prompt, size in groups.tolist():
         here = slice(start, start + size)
         prompts[here], positions[here] = prompt, np.arange(size)
-        num_tokens, scores = stored.get(prompt, ([], []))
-        if len(scores) == size:
-            lengths[here] = [-1 if count is None else count for count in num_tokens]
-            rewards[here] = np.array(scores, np.float64)
+        if len(stored.get(prompt) or ()) == size:
+            rewards[here] = np.array(stored[prompt], np.float64)
         start += size
     return StepMismatch(
         step=mismatch,
         prompts=prompts,
         positions=positions,
-        lengths=lengths,
         rewards=rewards,
     )
-
-
-def _completions_of(run: Run, step: int) -> dict[int, tuple[Any, Any]]:
-    """Return tokens and rewards of a step's groups, by prompt."""
-    groups = Group.objects.current().filter(
-        run=run, step=step, is_trained=True, packed_completions__isnull=False
-    )
-    return {
-        prompt: (num_tokens, rewards)
-        for prompt, num_tokens, rewards in groups.values_list(
-            "prompt_index",
-            "packed_completions__num_tokens",
-            "packed_completions__rewards",
-        )
-    }

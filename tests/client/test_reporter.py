@@ -86,46 +86,38 @@ def log_probs(rows, *, seed=0):
     return sampling + rng.normal(0.0, 0.1, sampling.shape), sampling, mask
 
 
-def test_the_gap_of_sampler_and_trainer_goes_with_its_completions(
-    fake, server, tmp_path
-):
+def test_the_parts_of_a_steps_gap_are_one_event(fake, server, tmp_path):
     first, second = log_probs(3), log_probs(1, seed=1)
-    # The prompts take turns, and are groups in the order of their first completions.
+    advantages = torch.tensor([1.0, 2.0, -3.0], dtype=torch.bfloat16)
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
-        for advantage, prompt in ((1.0, "a"), (2.0, "b"), (-3.0, "a"), (-4.0, "b")):
-            completion = Completion(text="x", reward=0.0, advantage=advantage)
-            cohort.group(5, prompt, [completion])
-        cohort.log_mismatch(5, *map(torch.from_numpy, first), age=2)
+        tensors = map(torch.from_numpy, first)
+        cohort.log_mismatch(5, *tensors, advantages=advantages, age=2)
         cohort.log_mismatch(5, *second)
         cohort.step(5)
 
-    *groups, event, _, _ = fake.events
+    event = fake.events[0]
     expected = GapMeasure.joined(
-        [measure_gaps(*first, [1.0, 2.0, -3.0]), measure_gaps(*second, [-4.0])]
+        [measure_gaps(*first, [1.0, 2.0, -3.0]), measure_gaps(*second)]
     )
     assert isinstance(event, MismatchMeasured)
     assert event.step == 5
     assert (event.age, event.against, event.incomparable) == (2, "old", None)
-    assert event.prompts == [group.prompt_index for group in groups] == [0, 1]
-    assert event.sizes == [2, 2]
-    assert event.advantages == [1.0, -3.0, 2.0, -4.0]
-    in_order = expected.sums[[0, 2, 1, 3]]
-    assert event.sums.num_tokens == in_order[:, 0].tolist()
-    assert event.sums.sum == pytest.approx(in_order[:, 1], rel=1e-3)
+    assert event.prompts == event.sizes == []
+    assert event.advantages == [1.0, 2.0, -3.0, None]
+    assert event.sums.num_tokens == expected.sums[:, 0].tolist()
+    assert event.sums.sum == pytest.approx(expected.sums[:, 1], rel=1e-3)
     assert event.gaps == expected.gaps.tolist()
     assert event.differences == expected.differences.tolist()
 
 
-def test_a_gap_without_its_completions_is_reported_alone(fake, server, tmp_path):
+def test_a_gap_is_reported_with_its_step(fake, server, tmp_path):
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
-        report(cohort, 1)
         cohort.log_mismatch(2, *log_probs(3), incomparable="restricted")
-        report(cohort, 2)
-        report(cohort, 3)
+        report(cohort, 1, 2, 3)
 
     (event,) = [e for e in fake.events if isinstance(e, MismatchMeasured)]
     assert (event.step, len(event.sums.sum)) == (2, 3)
-    assert event.prompts == event.sizes == event.advantages == []
+    assert event.advantages == [None] * 3
     assert event.incomparable == "restricted"
     assert np.sum(event.differences) == 0 < np.sum(event.gaps)
 

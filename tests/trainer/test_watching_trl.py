@@ -217,13 +217,14 @@ def test_the_gap_between_sampler_and_trainer_is_reported(
 
     (event,) = [e for e in fake.events if isinstance(e, MismatchMeasured)]
     groups = groups_of(fake, event.step)
-    assert event.prompts == [group.prompt_index for group in groups]
     lengths = [c.num_tokens for group in groups for c in group.completions]
     assert event.sums.num_tokens == [length - 1 for length in lengths]
     gaps = (outputs[0]["old_per_token_logps"] + 2)[:, 1:]
     mask = outputs[0]["completion_mask"][:, 1:]
     assert event.sums.sum == pytest.approx((gaps * mask).sum(dim=1).tolist(), rel=1e-3)
-    assert event.advantages == pytest.approx(outputs[0]["advantages"].tolist())
+    assert event.advantages == pytest.approx(
+        outputs[0]["advantages"].tolist(), rel=1e-3
+    )
     assert event.age == 0
     assert event.incomparable == (None if top_p == 1 else "restricted")
 

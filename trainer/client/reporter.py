@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import queue
 import socket
@@ -159,6 +160,7 @@ class Reporter:
         sampling_logprobs: Any,
         mask: Any,
         *,
+        advantages: Any = None,
         age: int | None = None,
         incomparable: str | None = None,
     ) -> None:
@@ -166,17 +168,31 @@ class Reporter:
 
         Log-probs [B, T] of a step's tokens, arrays or tensors: by the trainer before
         the step's first update, and by the sampler; 1 in the mask on the policy's
-        tokens in the loss. Call it once or in parts, before `step`, with rows in the
-        order of the completions of `group`, which comes first.
+        tokens in the loss. Call it once or in parts, before `step`.
 
+        advantages    of the completions [B]; None: unknown
         age           updates between the weights that sampled and the first update
         incomparable  "restricted" (top_p and its like) or "temperature" (they differ)
         """
-        values = (old_logprobs, sampling_logprobs, mask)
-        fields = {"age": age, "incomparable": incomparable}
-        self._report(
-            Writer.mismatch, lambda: (step, [_array(each) for each in values], fields)
-        )
+
+        def measured() -> tuple[Any, ...]:
+            from trainer.client.mismatch import (  # noqa: PLC0415 - needs numpy
+                measure_gaps,
+                round_numbers,
+            )
+
+            known = [math.nan] * len(mask) if advantages is None else advantages
+            rows = _on_host(known)
+            gaps = measure_gaps(
+                _on_host(old_logprobs),
+                _on_host(sampling_logprobs),
+                _on_host(mask),
+                rows,
+            )
+            fields = {"age": age, "incomparable": incomparable}
+            return step, gaps, round_numbers(rows), fields
+
+        self._report(Writer.mismatch, measured)
 
     def evaluated(
         self,
@@ -304,13 +320,9 @@ def _server_of_login(folder: Path) -> Server | None:
         return None
 
 
-def _array(values: Any) -> Any:
-    """Copy numbers into an array, also those of torch on any device."""
-    import numpy as np  # noqa: PLC0415 - only this needs it
-
-    if hasattr(values, "detach"):
-        values = values.detach().float().cpu().numpy()
-    return np.array(values, np.float32)
+def _on_host(values: Any) -> Any:
+    """Numbers for numpy, also those of torch on a GPU, or in bfloat16."""
+    return values.detach().float().cpu() if hasattr(values, "detach") else values
 
 
 def _fitting(settings: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
@@ -163,9 +164,7 @@ class Writer:
         self._right_from = right_from
         self._lowest: float | None = None
         self._groups: dict[int, Groups] = {}
-        # Prompt and completion of each step, as they came.
-        self._rows: dict[int, list[tuple[str, Completion]]] = {}
-        self._gaps: dict[int, tuple[dict[str, Any], list[GapMeasure]]] = {}
+        self._gaps: dict[int, list[tuple[GapMeasure, list[Any], dict[str, Any]]]] = {}
         self._step = 0
         self._num_dropped = 0
 
@@ -210,28 +209,25 @@ class Writer:
                 raise TypeError(f"expected a Completion with text; got {item!r:.80}")
         groups = self._groups.setdefault(int(step), {})
         groups.setdefault(prompt, (answer, []))[1].extend(completions)
-        rows = self._rows.setdefault(int(step), [])
-        rows.extend((prompt, completion) for completion in completions)
 
     def mismatch(
-        self, at: float, step: int, arrays: Sequence[Any], fields: dict[str, Any]
+        self,
+        at: float,
+        step: int,
+        gaps: GapMeasure,
+        advantages: list[float | None],
+        fields: dict[str, Any],
     ) -> None:
-        from trainer.client.mismatch import measure_gaps  # noqa: PLC0415 - needs numpy
-
-        _, parts = self._gaps.setdefault(int(step), (fields, []))
-        first = sum(len(part.sums) for part in parts)
-        old, sampling, mask = arrays
-        rows = self._rows.get(int(step), [])[first : first + len(old)]
-        advantages: list[Any] = [number(completion.advantage) for _, completion in rows]
-        is_known = len(advantages) == len(old)
-        parts.append(
-            measure_gaps(old, sampling, mask, advantages if is_known else None)
-        )
+        self._gaps.setdefault(int(step), []).append((gaps, advantages, fields))
 
     def step(self, at: float, step: int, metrics: dict[str, Any]) -> None:
         reported = {metric_name(name): number(v) for name, v in metrics.items()}
         groups = self._write_groups(at, step)
-        self._write_mismatch(at, step, groups)
+        if parts := self._gaps.pop(step, []):
+            gaps, advantages, fields = zip(*parts, strict=True)
+            tree = gaps[0].joined(gaps).tree()
+            tree |= {"advantages": list(chain.from_iterable(advantages))}
+            self._add("mismatch_measured", at, step, **tree, **fields[0])
         self._step = max(self._step, step)
         self._add("step_finished", at, step, metrics=reported | metrics_of(groups))
 
@@ -260,28 +256,6 @@ class Writer:
                 if due == step:
                     trees.append(tree)
         return trees
-
-    def _write_mismatch(
-        self, at: float, step: int, groups: Sequence[dict[str, Any]]
-    ) -> None:
-        """Write a step's gaps, by group where there is one of each completion."""
-        rows, (fields, parts) = self._rows.get(step, []), self._gaps.get(step, ({}, []))
-        for kept in (self._rows, self._gaps):
-            for due in [s for s in kept if s <= step]:
-                del kept[due]
-        if not parts:
-            return
-        gaps = parts[0].joined(parts)
-        if len(rows) == len(gaps.sums):
-            places = {p: n for n, p in enumerate(dict.fromkeys(p for p, _ in rows))}
-            order = sorted(range(len(rows)), key=lambda row: places[rows[row][0]])
-            gaps = replace(gaps, sums=gaps.sums[order])
-            fields = fields | {
-                "prompts": [group["prompt_index"] for group in groups],
-                "sizes": [len(group["completions"]) for group in groups],
-                "advantages": [number(rows[row][1].advantage) for row in order],
-            }
-        self._add("mismatch_measured", at, step, **fields, **gaps.tree())
 
     def evaluated(
         self,

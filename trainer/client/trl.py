@@ -209,6 +209,7 @@ class Watcher:
             old,
             sampling,
             mask * output.get("tool_mask", 1),
+            advantages=output.get("advantages"),
             age=0,
             incomparable=None if is_free else "restricted",
         )
