@@ -106,6 +106,7 @@ def config_tree(work: Work) -> dict[str, Any]:
         },
         "evaluation": {"every_steps": 0},
         "checkpoint": {"every_steps": 0},
+        "logging": {"mismatch": work.mismatch},
     }
 
 

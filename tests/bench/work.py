@@ -38,6 +38,7 @@ class Work:
     dtype: str = "float32"
     lora_rank: int = 0
     recomputes: bool = False  # activations, in the backward pass
+    mismatch: bool = True  # of sampler and trainer is logged
 
     @property
     def completions(self) -> int:
