@@ -272,7 +272,8 @@ class GapBins(_Sums):
 # minibatch, which other minibatches have moved.
 Against = Literal["old", "current"]
 # Why π and μ say little of each other. restricted: tokens were drawn with top_p or its
-# like; temperature: they are of different ones; unknown: no token has a μ.
+# like; temperature: they are of different ones; unknown: no token of
+# the loss has a μ.
 Incomparable = Literal["restricted", "temperature", "unknown"]
 
 

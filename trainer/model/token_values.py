@@ -93,6 +93,7 @@ def token_values(
     assert logprobs.grad is not None
     has_ratio = loss.old_logprobs == "sampling" or compares_with_the_old_policy(loss)
     has_bounds = loss.surrogate not in ("reinforce", "sapo", "vespo")
+    is_of_sequence = loss.surrogate == "gspo" and loss.old_logprobs == "policy"
     is_sampled = config.rollout.source != "dataset"
     spread, tokens = _Spread(micro, logprobs), micro.completions
     advantages = micro.advantages.to(logprobs.dtype)
@@ -101,7 +102,7 @@ def token_values(
     low, high, dual = statistics.low, statistics.high, statistics.dual
     values = {
         "logprob": logprobs.detach(),
-        "old_logprob": micro.old_logprobs if loss.surrogate == "gspo" else None,
+        "old_logprob": micro.old_logprobs if is_of_sequence else None,
         "sampling_logprob": micro.sampling_logprobs if is_sampled else None,
         "entropy": entropy.detach(),
         "kl": spread(statistics.kl),

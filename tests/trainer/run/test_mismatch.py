@@ -132,9 +132,12 @@ def test_weights_of_now_and_exact_numbers_leave_no_gap(train):
         assert max(event["sums"]["k3"]) < 1e-6
 
 
-def test_old_log_probs_of_the_sampler_are_replaced_by_the_first_updates(train):
+@pytest.mark.parametrize("surrogate", ["clip", "gspo"])
+def test_old_log_probs_of_the_sampler_are_replaced_by_the_first_updates(
+    train, surrogate
+):
     events = train(
-        loss={"old_logprobs": "sampling"},
+        loss={"old_logprobs": "sampling", "surrogate": surrogate},
         optim={"num_steps": 2, "minibatches": 2, "updates_per_batch": 2},
         logging=ALL_TOKENS,
     )
