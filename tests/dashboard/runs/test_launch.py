@@ -37,7 +37,9 @@ def filled(dataset, recipe) -> dict[str, Any]:
         "model_other": "org/model",
         "dataset": dataset.pk,
         "recipe": recipe.pk,
-        "model.tf32": "on",  # as a browser sends a switch that is on by default
+        # as a browser sends switches that are on by default
+        "model.tf32": "on",
+        "logging.mismatch": "on",
     }
 
 
