@@ -9,6 +9,7 @@ import torch
 
 from trainer.algorithm.corrections import (
     importance_weights,
+    leaves_region,
     sequence_weights,
     token_weights,
 )
@@ -80,7 +81,12 @@ def surrogate_losses(
         case "cispo":
             return -bounded.detach() * advantages * logprobs
         case "dppo_tv" | "dppo_kl":
-            low, high = leaves_region(logprobs, old_logprobs, advantages, config)
+            low, high = leaves_region(
+                config,
+                logprobs=logprobs.detach(),
+                old_logprobs=old_logprobs,
+                advantages=advantages,
+            )
             # above the cap 1 + ln π - stop_gradient(ln π) is 1, with ln π's gradient
             slope = config.importance_cap * (1 + logprobs - logprobs.detach())
             held = torch.where(ratio > config.importance_cap, slope, ratio)
@@ -106,30 +112,6 @@ def surrogate_losses(
         return losses
     capped = torch.minimum(losses, -config.dual_clip * advantages)
     return torch.where(advantages < 0, capped, losses)
-
-
-def leaves_region(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    config: LossConfig,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return where π is too far below and above μ, and A draws it further; bool [B, T].
-
-    Far is by |π - μ|, or by the KL of whether the token is drawn, (μ, 1 - μ) from
-    (π, 1 - π): beyond clip_low below and clip_high above.
-    """
-    now, old = logprobs.detach().exp(), old_logprobs.exp()
-    distance = (now - old).abs()
-    if config.surrogate == "dppo_kl":
-        rest, old_rest = 1 - now + _LEAST_REST, 1 - old + _LEAST_REST
-        distance = old * (old_logprobs - logprobs.detach())
-        distance = distance + (1 - old) * (old_rest / rest).log()
-    is_lower = (advantages < 0) & (now < old) & (distance > config.clip_low)
-    return is_lower, (advantages > 0) & (now > old) & (distance > config.clip_high)
-
-
-_LEAST_REST = 1e-8  # of what is left to other tokens, so that its ratio is a number
 
 
 def _vespo_weight(
@@ -185,7 +167,12 @@ def clipped_tokens(
         case "cispo":
             return low, high, never
         case "dppo_tv" | "dppo_kl":
-            low, high = leaves_region(logprobs, old_logprobs, advantages, config)
+            low, high = leaves_region(
+                config,
+                logprobs=logprobs.detach(),
+                old_logprobs=old_logprobs,
+                advantages=advantages,
+            )
             return low, high, never
         case "gmpo":
             log_ratio = ratio.log()

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from trainer.algorithm.corrections import rounding_gap
 from trainer.config import RolloutConfig
 from trainer.model.packing import Batch, TrainingSample
 from trainer.model.policy import Policy
@@ -92,15 +93,11 @@ _REFUSED_GAP = 0.3  # nats: ratios of a third and more, by no update
 
 
 def largest_gap(policy: Policy) -> float:
-    """Return mean |log π_recomputed - log π_sampled|
-    that rounding explains, nats a token.
-
-    bfloat16 keeps 8 bits, and logits of 20 differ by 0.06; a GPU's float32 products
-    keep 11 as TF32.
-    """
-    if policy.model.dtype != torch.float32:
-        return 0.03
-    return 5e-3 if policy.device.type == "cuda" else 1e-4
+    """Return mean |log π_recomputed - log π_sampled| that rounding explains."""
+    return rounding_gap(
+        is_float32=policy.model.dtype == torch.float32,
+        is_gpu=policy.device.type == "cuda",
+    )
 
 
 def max_logprob_gap(policy: Policy) -> float:

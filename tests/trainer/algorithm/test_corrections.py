@@ -9,6 +9,7 @@ import torch
 from tests.trainer.losses import policy_loss
 from trainer.algorithm.corrections import (
     effective_share,
+    leaves_region,
     sequence_weights,
     token_weights,
 )
@@ -158,6 +159,31 @@ def test_arrays_and_tensors_get_the_weights_of_a_slow_loop(settings):
             sequence_weights(weights, tensors["mask"]).numpy(),
         )
         assert np.allclose(*both, equal_nan=True, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("surrogate", ["dppo_tv", "dppo_kl"])
+def test_arrays_and_tensors_leave_the_same_region(surrogate):
+    config = LossConfig(
+        surrogate=surrogate,
+        old_logprobs="sampling",
+        clip_low=0.02,
+        clip_high=0.05,
+    )
+    generator = np.random.default_rng(0)
+    now, old = -generator.exponential(size=(2, 4, 200))
+    arrays = {
+        "logprobs": now,
+        "old_logprobs": old,
+        "advantages": generator.normal(size=(4, 200)),
+    }
+    tensors = {name: torch.from_numpy(each) for name, each in arrays.items()}
+
+    low, high = leaves_region(config, **arrays)
+
+    assert 0 < low.sum() < low.size / 2
+    assert 0 < high.sum() < low.sum()
+    for ours, theirs in zip((low, high), leaves_region(config, **tensors), strict=True):
+        assert (ours == theirs.numpy()).all()
 
 
 def inputs_of_loss(seed=0):
