@@ -97,23 +97,40 @@ def _pack_column(completions: Sequence[MeasuredCompletion], name: str) -> bytes:
         return numbers.astype(NUMBER).tobytes()
 
 
-def unpack_tokens(packed: bytes) -> list[dict[str, Any]]:
-    """Unpack the lists of each completion; None for missing ones."""
+def unpack_columns(packed: bytes) -> tuple[list[int], dict[str, NDArray[np.float64]]]:
+    """Unpack the lengths of the completions, and the columns over all their tokens;
+    NaN for missing values.
+    """
+    head, columns = _unpack(packed)
+    numbers = {
+        name: values.astype(np.float64)
+        for name, values in columns.items()
+        if name in NUMBERS
+    }
+    return head["lengths"], numbers
+
+
+def _unpack(packed: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Unpack the head, and the columns with "indices" into its vocabulary."""
     data = zlib.decompress(packed)
     (length,) = HEAD_LENGTH.unpack_from(data)
     at = HEAD_LENGTH.size
     head = json.loads(data[at : at + length])
     at += length
-    ends = list(np.cumsum([0, *head["lengths"]]))
-    count = int(ends[-1])
-    indices = np.frombuffer(data, INDEX, count, at).tolist()
-    at += count * INDEX.itemsize
+    count = sum(head["lengths"])
     columns: dict[str, NDArray[Any]] = {}
-    for name in head["columns"]:
-        kind = SIGN if name == CLIPPED else NUMBER
+    for name in ("indices", *head["columns"]):
+        kind = INDEX if name == "indices" else SIGN if name == CLIPPED else NUMBER
         columns[name] = np.frombuffer(data, kind, count, at)
         at += count * kind.itemsize
-    tokens = [head["vocabulary"][index] for index in indices]
+    return head, columns
+
+
+def unpack_tokens(packed: bytes) -> list[dict[str, Any]]:
+    """Unpack the lists of each completion; None for missing ones."""
+    head, columns = _unpack(packed)
+    ends = list(np.cumsum([0, *head["lengths"]]))
+    tokens = [head["vocabulary"][index] for index in columns["indices"].tolist()]
     return [
         {
             "position": position,
