@@ -288,6 +288,11 @@ OF_A_RUN = (
     Entry("Near-duplicates", "completions?surprise=near", "unusual same completions"),
     Entry("Forgotten prompts", "run_prompts?which=forgotten", "solved pass rate class"),
     Entry("Reward audit", "run_health", "reward hacking gaming health checks"),
+    Entry(
+        "Sampler mismatch",
+        "run_mismatch",
+        "importance correction TIS staleness off-policy",
+    ),
     Entry("Rescoring", "rescorings?run={run}", "rescore test on a past run"),
     Entry("Seed bands", "compare?runs={run}", "compare set of seeds interval baseline"),
     Entry("Sweep of the run", "sweep?runs={run}", "hyperparameters parallel plot"),

@@ -28,6 +28,7 @@ from dashboard.pages import (
     groups,
     health,
     launch,
+    mismatch,
     probes,
     prompts,
     recipes,
@@ -328,6 +329,7 @@ EXCHANGE = [
 
 HEALTH = [
     path("health/", health.run_health, name="run_health"),
+    path("health/mismatch/", mismatch.run_mismatch, name="run_mismatch"),
     path(
         "health/<str:signal>/", health.run_health_examples, name="run_health_examples"
     ),

@@ -260,6 +260,7 @@ VIEWERS_POST = {
     "sweep": 405,
     "run_health": 405,
     "run_health_examples": 405,
+    "run_mismatch": 405,
     "audit_log": 405,
     "audit_log_file": 405,
     "tokens": 422,  # the viewer's own, and this one has no name

@@ -7,7 +7,7 @@ grows over the run is told beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,12 +21,26 @@ from dashboard.analysis.mismatch.counterfactuals import (
     SEQUENCE,
     TIS,
     Candidate,
+    Counterfactual,
+    compare,
+    read_table,
+    stored_step,
     weigh_completions,
 )
-from dashboard.completions.mismatch import Mismatch, Numbers, Records
+from dashboard.completions.mismatch import (
+    Mismatch,
+    Numbers,
+    Records,
+    StepMismatch,
+    read_mismatch,
+    read_step_mismatch,
+)
 from dashboard.runs.charts.series import Series
-from trainer.algorithm.corrections import effective_share
+from dashboard.runs.models import Run
+from dashboard.runs.queries import settings_of, where_it_runs
+from trainer.algorithm.corrections import effective_share, rounding_gap
 from trainer.client.mismatch import DIFFERENCE_EDGES, PROBABILITY_EDGES
+from trainer.config import LossConfig
 
 # Numbers are of the newest steps up to the one that is shown.
 NUM_STEPS = 10  # chosen
@@ -123,6 +137,44 @@ class Advice:
     alarm: Alarm | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Totals:
+    """The gap at each of S steps."""
+
+    mean: Series  # |d|, nats a token
+    p95_sum: Series  # |Σd|, nats a completion
+    kl: Series  # KL(μ || π_old), nats a token
+
+
+def total(mismatch: Mismatch) -> Totals:
+    bins = mismatch.probabilities
+    num = np.maximum(bins["num_tokens"].sum(axis=1, dtype=np.float64), 1)
+
+    def series(values: Numbers) -> Series:
+        return Series(steps=mismatch.steps, values=values)
+
+    return Totals(
+        mean=series(bins["absolute"].sum(axis=1, dtype=np.float64) / num),
+        kl=series(bins["k3"].sum(axis=1, dtype=np.float64) / num),
+        p95_sum=series(_percentiles(mismatch, 0.95)),
+    )
+
+
+def _percentiles(mismatch: Mismatch, share: float) -> Numbers:
+    """Return the percentile of |Σd| of each step's completions, 0 without any."""
+    sums = np.abs(mismatch.completions["sum"].astype(np.float64))
+    order = np.lexsort((sums, mismatch.step_of))
+    counts = np.bincount(mismatch.step_of, minlength=len(mismatch.steps))
+    places = np.maximum(counts - 1, 0) * share
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    ranked = np.append(sums[order], 0.0)  # a step without completions has a place too
+    below = starts + places.astype(np.int64)
+    above = np.minimum(below + 1, starts + np.maximum(counts - 1, 0))
+    rest = places - places.astype(np.int64)
+    values = ranked[below] + rest * (ranked[above] - ranked[below])
+    return np.where(counts > 0, values, 0.0)
+
+
 def gather(mismatch: Mismatch, *, rounding: float, last: int | None = None) -> Evidence:
     """Sum up the newest steps up to `last`."""
     end = len(mismatch.steps)
@@ -204,7 +256,7 @@ def _growth(bins: dict[str, Numbers]) -> float:
     return _ratio(means[-1], means[0]) if len(full) > 1 else 1.0
 
 
-def advise(evidence: Evidence, means: Series | None = None) -> Advice:
+def advise(evidence: Evidence, means: Series) -> Advice:
     """Return the first rule that applies, and whether the gap has doubled.
 
     Args:
@@ -212,7 +264,7 @@ def advise(evidence: Evidence, means: Series | None = None) -> Advice:
         means: mean |d| of each step of the run.
     """
     advice = next(found for rule in RULES if (found := rule(evidence)) is not None)
-    if means is None or advice.kind in ("few", "incomparable", "rounding"):
+    if advice.kind in ("few", "incomparable", "rounding"):
         return advice
     return replace(advice, alarm=find_doubling(means))
 
@@ -414,3 +466,78 @@ def _of_completions(e: Evidence) -> tuple[Number, Number]:
 
 def _candidate(key: str) -> Candidate:
     return next(each for each in CANDIDATES if each.key == key)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lab:
+    """What is known of a run's gap, and each correction at one step."""
+
+    step: int
+    mismatch: Mismatch  # of the run
+    of_step: StepMismatch
+    totals: Totals
+    evidence: Evidence
+    advice: Advice
+    stored_step: int | None  # whose token values the comparison has
+    today: LossConfig | None  # of the run at the step; None: not known
+    rows: list[Counterfactual]
+
+
+def read_lab(
+    run: Run, step: int | None = None, own: Sequence[Candidate] = ()
+) -> Lab | None:
+    """Read the run's steps, and compare corrections at one; None: none was measured.
+
+    Seven queries. Without a step it is the newest with token values, else the newest.
+
+    Args:
+        run: of the team.
+        step: the nearest measured one before it is taken.
+        own: further corrections.
+    """
+    mismatch = read_mismatch(run)
+    if mismatch is None:
+        return None
+    newest = int(mismatch.steps[-1])
+    stored = stored_step(run, newest if step is None else step)
+    chosen = (stored or newest) if step is None else step
+    of_step = read_step_mismatch(run, chosen)
+    if of_step is None:
+        before = mismatch.steps[mismatch.steps <= chosen]
+        chosen = int(before[-1] if len(before) else mismatch.steps[0])
+        of_step = read_step_mismatch(run, chosen)
+        assert of_step is not None, "it was read with the others"
+    config = settings_of(run)
+    today = config.config_at(chosen).loss if config else None
+    table = None
+    if stored is not None:
+        table = read_table(run, stored, against=of_step.step.against[0])
+    totals = total(mismatch)
+    evidence = gather(mismatch, rounding=explained_by_rounding(run), last=chosen)
+    return Lab(
+        step=chosen,
+        mismatch=mismatch,
+        of_step=of_step,
+        totals=totals,
+        evidence=evidence,
+        advice=advise(evidence, totals.mean),
+        stored_step=stored if table is not None else None,
+        today=today,
+        rows=compare([*CANDIDATES, *own], of_step.step, table, today),
+    )
+
+
+def explained_by_rounding(run: Run) -> float:
+    """Return the mean |d| that the run's number format explains, nats a token.
+
+    Of another trainer it is that of bfloat16; one query.
+    """
+    config = settings_of(run)
+    if config is None:
+        return rounding_gap(is_float32=False, is_gpu=True)
+    device, _ = where_it_runs(run)
+    is_gpu = device not in ("", "cpu")
+    is_float32 = config.model.dtype == "float32" or (
+        config.model.dtype == "auto" and not is_gpu
+    )
+    return rounding_gap(is_float32=is_float32, is_gpu=is_gpu)

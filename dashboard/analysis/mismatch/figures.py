@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from dashboard.analysis.mismatch.advice import Totals
 from dashboard.completions.mismatch import (
     Mismatch,
     Numbers,
@@ -18,50 +18,11 @@ from dashboard.completions.mismatch import (
     StepMismatch,
 )
 from dashboard.runs.charts.chart import figure_tree
-from dashboard.runs.charts.series import Series
 from trainer.client.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
 
 MAX_POINTS = 2_000  # of the chart of completions
 NUM_PARTS = 4  # of the run, a line each
 SIGNS = ((1, "A > 0", 1), (-1, "A < 0", 2), (0, "A = 0", 0))  # name and colour
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Totals:
-    """The gap at each of S steps."""
-
-    mean: Series  # |d|, nats a token
-    p95_sum: Series  # |Σd|, nats a completion
-    kl: Series  # KL(μ || π_old), nats a token
-
-
-def total(mismatch: Mismatch) -> Totals:
-    bins = mismatch.probabilities
-    num = np.maximum(bins["num_tokens"].sum(axis=1, dtype=np.float64), 1)
-
-    def series(values: Numbers) -> Series:
-        return Series(steps=mismatch.steps, values=values)
-
-    return Totals(
-        mean=series(bins["absolute"].sum(axis=1, dtype=np.float64) / num),
-        kl=series(bins["k3"].sum(axis=1, dtype=np.float64) / num),
-        p95_sum=series(_percentiles(mismatch, 0.95)),
-    )
-
-
-def _percentiles(mismatch: Mismatch, share: float) -> Numbers:
-    """Return the percentile of |Σd| of each step's completions, 0 without any."""
-    sums = np.abs(mismatch.completions["sum"].astype(np.float64))
-    order = np.lexsort((sums, mismatch.step_of))
-    counts = np.bincount(mismatch.step_of, minlength=len(mismatch.steps))
-    places = np.maximum(counts - 1, 0) * share
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    ranked = np.append(sums[order], 0.0)  # a step without completions has a place too
-    below = starts + places.astype(np.int64)
-    above = np.minimum(below + 1, starts + np.maximum(counts - 1, 0))
-    rest = places - places.astype(np.int64)
-    values = ranked[below] + rest * (ranked[above] - ranked[below])
-    return np.where(counts > 0, values, 0.0)
 
 
 def draw_steps(totals: Totals, ages: Numbers, *, rounding: float) -> dict[str, Any]:

@@ -43,7 +43,10 @@ RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("prompts", "By prompt", "run_prompts"),
         ("reward-log", "Reward log", "run_reward_log"),
     ),
-    "Health": (("health", "Health", "run_health"),),
+    "Health": (
+        ("health", "Alerts and audit", "run_health"),
+        ("mismatch", "Sampler mismatch", "run_mismatch"),
+    ),
     "Checkpoints": (("checkpoints", "Checkpoints", "run_checkpoints"),),
     "Details": (
         ("config", "Settings", "run_config"),

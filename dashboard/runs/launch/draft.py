@@ -15,7 +15,12 @@ from dashboard.datasets.queries import list_versions
 from dashboard.datasets.token_preview import SETTINGS
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import is_same_reward
-from dashboard.runs.config.fields import Problems, read_texts, read_tree
+from dashboard.runs.config.fields import (
+    Problems,
+    all_fields,
+    read_texts,
+    read_tree,
+)
 from dashboard.runs.config.toml import read_phases
 from dashboard.runs.launch.base_models import StarterModel, offered_models
 from dashboard.runs.launch.eval_sets import (
@@ -378,7 +383,7 @@ def prefill_draft(query: Mapping[str, str], team: Team) -> LaunchDraft:
     draft.dataset = query.get("dataset") or draft.dataset
     draft.recipe = query.get("recipe") or draft.recipe
     draft.eval_sets = read_drafts(query, choices) or draft.eval_sets
-    texts = {path: query[path] for path in PROMPT_PATHS if path in query}
+    texts = {path: query[path] for path in all_fields() if path in query}
     draft.fill_in(
         start,
         query.get("model") or None,

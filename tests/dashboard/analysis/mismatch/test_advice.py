@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dashboard.analysis.mismatch.advice import advise, find_doubling, gather
+from dashboard.analysis.mismatch.advice import advise, find_doubling, gather, total
 from dashboard.analysis.mismatch.counterfactuals import CANDIDATES, compare
-from dashboard.analysis.mismatch.figures import total
 from dashboard.completions.mismatch import read_mismatch
 from dashboard.runs.charts.series import Series
 from tests.dashboard.analysis.mismatch.seeded import sampled, store_gaps

@@ -1,0 +1,163 @@
+"""The page of the gap between sampler and trainer."""
+
+import json
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from django.urls import reverse
+
+from tests.dashboard.analysis.mismatch.seeded import (
+    measured,
+    sampled,
+    store_gaps,
+    store_tokens,
+)
+from tests.dashboard.completions.factories import make_config, make_group, make_run
+
+
+@pytest.fixture
+def run(team):
+    run = make_run(team, config=make_config(loss={"importance_cap": 4.0}), last_step=3)
+    rng = np.random.default_rng(0)
+    for step in (1, 2, 3):
+        group = make_group(run, step, prompt_index=5)
+        gaps, sampling = rng.normal(0, 0.3, (4, 300)), sampled(rng, 4, 300) - 1.5
+        store_gaps(run, step, gaps, sampling=sampling, age=1, prompts=[5], sizes=[4])
+        if step < 3:
+            store_tokens(
+                group,
+                [
+                    measured(gap=d, sampling=mu, advantage=a)
+                    for d, mu, a in zip(gaps, sampling, [-1, 1, -1, 1], strict=True)
+                ],
+            )
+    return run
+
+
+def get(client, run, query="", status=200):
+    response = client.get(reverse("run_mismatch", args=["alpha", run.pk]) + query)
+    assert response.status_code == status
+    return response
+
+
+def figures_of(response):
+    text = response.content.decode()
+    found = re.search(r'<script id="mismatch-figures"[^>]*>(.*?)</script>', text)
+    return json.loads(found[1])
+
+
+def test_the_newest_step_with_token_values_is_shown_first(run, alice_client):
+    response = get(alice_client, run)
+
+    lab = response.context["lab"]
+    assert (lab.step, lab.stored_step) == (2, 2)
+    assert lab.advice.kind == "stale"
+    assert b'data-kind="stale"' in response.content
+    assert response.content.count(b"data-shown=") == 3
+    assert response.context["rows"][0][0].key == "today"
+    assert set(figures_of(response)) == {
+        "steps",
+        "positions",
+        "probabilities",
+        "completions",
+    }
+
+
+def test_a_step_without_token_values_has_those_before_it(run, alice_client):
+    lab = get(alice_client, run, "?step=3").context["lab"]
+
+    assert (lab.step, lab.stored_step) == (3, 2)
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(0, 1), (99, 3)])
+def test_a_step_that_was_not_measured_gives_the_nearest(
+    run, alice_client, asked, shown
+):
+    assert get(alice_client, run, f"?step={asked}").context["lab"].step == shown
+
+
+def test_charts_have_the_gap_by_step_and_of_completions(run, alice_client):
+    figures = figures_of(get(alice_client, run, "?step=1&importance_cap=2"))
+
+    by_name = {trace["name"]: trace for trace in figures["steps"]["data"]}
+    assert by_name["mean |d|"]["x"] == [1, 2, 3]
+    assert by_name["mean |d|"]["y"][0] == pytest.approx(0.24, abs=0.02)
+    assert by_name["age"]["y"] == [1, 1, 1]
+    points = figures["completions"]["data"]
+    assert [len(trace["x"]) for trace in points[:2]] == [2, 2]
+    assert points[0]["customdata"] == [[5, 1], [5, 3]]
+    assert points[2]["y"] == pytest.approx([np.log(2)] * 2)
+    quarters = [trace["name"] for trace in figures["positions"]["data"]]
+    assert quarters == [f"step {step}" for step in (1, 2, 3) for _ in range(2)]
+
+
+def test_colours_of_rewards_are_in_the_address(run, alice_client):
+    figures = figures_of(get(alice_client, run, "?color=reward"))
+
+    marker = figures["completions"]["data"][0]["marker"]
+    assert marker["color"] == [1.2, 0.2, 0.0, 0.0]
+
+
+def test_own_bounds_are_a_row_that_a_launch_takes_over(run, alice_client):
+    query = "?importance_correction=token_mask&importance_cap=6&importance_floor=0.4"
+    response = get(alice_client, run, query)
+
+    [(row, url)] = [(r, u) for r, u in response.context["rows"] if r.key == "own"]
+    assert row.settings["loss.importance_cap"] == 6
+    assert parse_qs(urlsplit(url).query) == {
+        "clone": [str(run.pk)],
+        "loss.importance_correction": ["token_mask"],
+        "loss.importance_cap": ["6.0"],
+        "loss.importance_floor": ["0.4"],
+    }
+    form = alice_client.get(url).context["form"]
+    assert form.texts["loss.importance_correction"] == "token_mask"
+    assert float(form.texts["loss.importance_floor"]) == 0.4
+    assert form.start.run == run
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["importance_floor=3", "geometric_mask=-1", "importance_correction=x", "step=x"],
+)
+def test_bounds_that_the_loss_refuses_are_reported(run, alice_client, query):
+    response = get(alice_client, run, f"?{query}")
+
+    assert response.context["form"].errors
+    assert all(row.key != "own" for row, _ in response.context["rows"])
+
+
+def test_a_region_is_launched_with_its_surrogate(run, alice_client):
+    urls = {row.key: url for row, url in get(alice_client, run).context["rows"]}
+
+    query = parse_qs(urlsplit(urls["dppo-tv"]).query)
+    assert query["loss.surrogate"] == ["dppo_tv"]
+    assert query["loss.old_logprobs"] == ["sampling"]
+    assert urls["today"] == ""
+
+
+def test_shares_are_split_by_length_and_sign(run, alice_client):
+    response = get(alice_client, run, "?share=changed")
+
+    splits = dict(response.context["splits"])
+    assert splits["Token truncation at 2"][4:] == [1.0, 1.0]
+    assert splits["No correction"] == [0.0, None, None, None, 0.0, 0.0]
+
+
+def test_a_run_without_the_event_says_why(team, alice_client):
+    ours = make_run(team)
+    off = make_run(team, "off", config=make_config(logging={"mismatch": False}))
+    reported = make_run(team, "theirs", imported_from="TRL")
+
+    reasons = {get(alice_client, run).context["why"] for run in (ours, off, reported)}
+
+    assert len(reasons) == 3
+
+
+def test_a_page_makes_few_queries(run, alice_client, django_assert_max_num_queries):
+    get(alice_client, run)
+
+    with django_assert_max_num_queries(20):
+        get(alice_client, run)
