@@ -488,7 +488,8 @@ def read_lab(
 ) -> Lab | None:
     """Read the run's steps, and compare corrections at one; None: none was measured.
 
-    Seven queries. Without a step it is the newest with token values, else the newest.
+    Eight queries. Without a step it is the newest with token values, else the newest,
+    and the advice is on the newest steps.
 
     Args:
         run: of the team.
@@ -513,7 +514,7 @@ def read_lab(
     if stored is not None:
         table = read_table(run, stored, against=of_step.step.against[0])
     totals = total(mismatch)
-    evidence = gather(mismatch, rounding=explained_by_rounding(run), last=chosen)
+    evidence = gather(mismatch, rounding=explained_by_rounding(run), last=step)
     return Lab(
         step=chosen,
         mismatch=mismatch,
@@ -536,7 +537,7 @@ def explained_by_rounding(run: Run) -> float:
     if config is None:
         return rounding_gap(is_float32=False, is_gpu=True)
     device, _ = where_it_runs(run)
-    is_gpu = device not in ("", "cpu")
+    is_gpu = not device.startswith("cpu")
     is_float32 = config.model.dtype == "float32" or (
         config.model.dtype == "auto" and not is_gpu
     )

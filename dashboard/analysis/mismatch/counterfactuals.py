@@ -29,6 +29,7 @@ from trainer.client.mismatch import DIFFERENCE_EDGES, GAP_EDGES, SIGNS
 from trainer.config import LossConfig
 
 NUM_QUARTILES = 4
+CHANGED = 1e-4  # a weight is not 1 from here on: log-probs are stored with 5 digits
 _LARGEST = 20.0  # as the loss bounds a log-ratio
 # The settings that choose a correction; a candidate sets all of them.
 SETTINGS = (
@@ -250,7 +251,7 @@ class Shares:
     None, as everywhere here: there are no such tokens.
     """
 
-    changed: float | None  # of tokens with a weight that is not 1
+    changed: float | None  # of tokens with a weight that is not about 1
     masked: float | None  # of tokens with weight 0
     masked_sequences: float | None
 
@@ -404,7 +405,7 @@ def _share(units: _Units, chosen: NDArray[np.bool_]) -> Shares:
     rows = np.unique(units.rows[chosen], return_inverse=True)[1]
     totals = np.bincount(rows, np.abs(weights))
     return Shares(
-        changed=float(counts[weights != 1].sum() / counts.sum()),
+        changed=float(counts[np.abs(weights - 1) > CHANGED].sum() / counts.sum()),
         masked=float(counts[weights == 0].sum() / counts.sum()),
         masked_sequences=float((totals == 0).mean()),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,20 +100,14 @@ def _band(low: float, high: float) -> dict[str, Any]:
 
 def draw_positions(mismatch: Mismatch) -> dict[str, Any]:
     """Draw the gap by the position of a token, a line for each quarter of the run."""
-    begins = [2**octave for octave in range(NUM_POSITIONS)]
-    names = [
-        f"{begin:,}" if begin == 1 else f"{begin:,}–{2 * begin - 1:,}"
-        for begin in begins
-    ]
-    names[-1] = f"from {begins[-1]:,}"
-    return _draw_bins(mismatch, mismatch.positions, names, "token of the completion")
+    names = [f"{2**octave:,}" for octave in range(NUM_POSITIONS)]
+    return _draw_bins(mismatch, mismatch.positions, names, "token, from")
 
 
 def draw_probabilities(mismatch: Mismatch) -> dict[str, Any]:
     """Draw the gap by μ, a line for each quarter of the run."""
-    edges = (0.0, *PROBABILITY_EDGES, 1.0)
-    names = [f"{low:g}–{high:g}" for low, high in pairwise(edges)]
-    return _draw_bins(mismatch, mismatch.probabilities, names, "μ of the token")
+    names = [f"{edge:g}" for edge in (0, *PROBABILITY_EDGES)]
+    return _draw_bins(mismatch, mismatch.probabilities, names, "μ, from")
 
 
 def _draw_bins(

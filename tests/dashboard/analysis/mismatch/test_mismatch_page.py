@@ -149,7 +149,7 @@ def test_shares_are_split_by_length_and_sign(run, alice_client):
 def test_a_run_without_the_event_says_why(team, alice_client):
     ours = make_run(team)
     off = make_run(team, "off", config=make_config(logging={"mismatch": False}))
-    reported = make_run(team, "theirs", imported_from="TRL")
+    reported = make_run(team, "theirs", source={"kind": "sdk", "tools": ["TRL"]})
 
     reasons = {get(alice_client, run).context["why"] for run in (ours, off, reported)}
 
