@@ -56,6 +56,8 @@ TOKEN_COLORS = [
     ("clipped", "clipping"),
     ("advantage", "advantage"),
     ("coefficient", "gradient coefficient"),
+    ("gap", "sampler mismatch"),
+    ("weight", "weight of a correction"),
     ("none", "token boundaries only"),
 ]
 MARKS = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
+from django import forms
 from django.core.paginator import Page
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -23,6 +24,11 @@ from dashboard.accounts.access import (
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.audit.jumps import explain
+from dashboard.analysis.mismatch.counterfactuals import (
+    CANDIDATES,
+    ICEPOP,
+    weigh_group,
+)
 from dashboard.completions.annotations import (
     Annotations,
     read_annotations,
@@ -87,6 +93,34 @@ CURRENT = SafeString(' aria-current="page"')
 MAX_RULES = 5  # as columns; others are shown with an open completion
 
 
+class TokenViewForm(GroupViewForm):
+    """The same, and the correction that colours tokens by their weights."""
+
+    defaults: ClassVar[dict[str, Any]] = {
+        **GroupViewForm.defaults,
+        "correction": ICEPOP,
+    }
+
+    correction = forms.ChoiceField(
+        required=False,
+        label="Correction",
+        choices=[(each.key, each.title) for each in CANDIDATES],
+    )
+
+    @property
+    def shows_weights(self) -> bool:
+        return self.wants_tokens and self.color_shown == "weight"
+
+    @property
+    def tokens_query(self) -> str:
+        return f"?correction={self.value('correction')}" * self.shows_weights
+
+    @property
+    def selects(self) -> list[tuple[forms.BoundField, str]]:
+        own = [(self["correction"], self.value("correction"))] * self.shows_weights
+        return super().selects[:1] + own + super().selects[1:]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Card:
     """A completion as the page shows it, with others that are equal to it."""
@@ -113,7 +147,7 @@ class Card:
 def groups(request: Request, membership: Membership, run: Run) -> HttpResponse:
     """Show a step's groups, the first of them open."""
     form = GroupFilterForm.read(request.GET)
-    view = GroupViewForm.of_step(request.GET)
+    view = TokenViewForm.of_step(request.GET)
     requested = form.value("step")
     context = {
         "group": None,
@@ -141,7 +175,7 @@ def group(
 ) -> HttpResponse:
     """Show the page with one group open; only that group for a link of the list."""
     group_ = get_group(run, step, prompt, with_texts=True)
-    view = GroupViewForm.read(request.GET)
+    view = TokenViewForm.read(request.GET)
     context = _describe_group(membership, run, group_, view)
     if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
         context |= {"is_part": True, "is_open": True}
@@ -425,10 +459,16 @@ def _heads(view: GroupViewForm) -> list[dict[str, str]]:
 @require_safe
 @look_up(get_membership, run=get_run)
 def group_tokens(request: Request, run: Run, step: int, prompt: int) -> HttpResponse:
-    """Token values of the group's completions."""
-    completions = read_tokens(get_group(run, step, prompt))
+    """Token values of the group's completions; ?correction= gives them its weights."""
+    group_ = get_group(run, step, prompt)
+    completions = read_tokens(group_)
     if completions is None:
         return JsonResponse({"error": which_are_kept(run)}, status=404)
+    correction = TokenViewForm.read(request.GET).value("correction")
+    for completion, values in zip(
+        completions, weigh_group(run, group_, correction), strict=False
+    ):
+        completion |= values
     return send_packed(request, pack_answer({"completions": completions}))
 
 

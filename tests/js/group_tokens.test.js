@@ -59,6 +59,20 @@ test("clipped tokens have a side", () => {
   assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, "+4", -4]);
 });
 
+test("the gap from the sampler has two sides", () => {
+  const scale = makeScale([{ ...COMPLETION, gap: [0, 0.2, -0.2] }], "gap");
+
+  assert.deepEqual([0, 0.2, -0.2, null].map(scale.levelOf), [0, "+4", -4, 0]);
+});
+
+test("masked tokens are marked most", () => {
+  const weight = [0, 0.5, 1, 2, null];
+  const scale = makeScale([{ ...COMPLETION, weight }], "weight");
+
+  assert.deepEqual(weight.map(scale.levelOf), [-4, -1, 0, "+1", 0]);
+  assert.equal(makeScale([COMPLETION], "weight"), null);
+});
+
 test("a token is described by its known values", () => {
   assert.equal(
     describe(COMPLETION, 1),

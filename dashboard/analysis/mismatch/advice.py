@@ -23,6 +23,7 @@ from dashboard.analysis.mismatch.counterfactuals import (
     Candidate,
     Counterfactual,
     compare,
+    loss_at,
     read_table,
     stored_step,
     weigh_completions,
@@ -508,11 +509,8 @@ def read_lab(
         chosen = int(before[-1] if len(before) else mismatch.steps[0])
         of_step = read_step_mismatch(run, chosen)
         assert of_step is not None, "it was read with the others"
-    config = settings_of(run)
-    today = config.config_at(chosen).loss if config else None
-    table = None
-    if stored is not None:
-        table = read_table(run, stored, against=of_step.step.against[0])
+    today = loss_at(run, chosen)
+    table = None if stored is None else read_table(run, stored)
     totals = total(mismatch)
     evidence = gather(mismatch, rounding=explained_by_rounding(run), last=step)
     return Lab(

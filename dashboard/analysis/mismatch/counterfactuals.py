@@ -20,6 +20,7 @@ from dashboard.completions.mismatch import Counts, Mismatch, Numbers, Records
 from dashboard.completions.models import Group, GroupTokens
 from dashboard.completions.tokens import unpack_columns
 from dashboard.runs.models import Run
+from dashboard.runs.queries import settings_of
 from trainer.algorithm.corrections import (
     effective_share,
     leaves_region,
@@ -70,14 +71,16 @@ def _region(kind: str, bound: float) -> dict[str, Any]:
     return {"surrogate": f"dppo_{kind}", "old_logprobs": "sampling", **bounds}
 
 
-TIS, SEQUENCE, OFF_POLICY, DPPO_TV = "tis-2", "sequence", "off-policy", "dppo-tv"
+TIS, ICEPOP, SEQUENCE, OFF_POLICY, DPPO_TV = (
+    *("tis-2", "icepop", "sequence", "off-policy", "dppo-tv"),
+)
 CANDIDATES = (
     Candidate(key="none", title="No correction"),
     Candidate(key=TIS, title="Token truncation at 2", changes=_truncate(2.0)),
     Candidate(key="tis-3", title="Token truncation at 3", changes=_truncate(3.0)),
     Candidate(key="tis-5", title="Token truncation at 5", changes=_truncate(5.0)),
     Candidate(
-        key="icepop",
+        key=ICEPOP,
         title="IcePop, 0.5 to 5",
         changes={
             "importance_correction": "token_mask",
@@ -129,13 +132,13 @@ class TokenTable:
     mask: Numbers  # 1 on the tokens that the loss covers
 
 
-def tabulate(packed: Sequence[bytes], *, against: str = "old") -> TokenTable | None:
+def tabulate(packed: Sequence[bytes], *, has_old: bool = True) -> TokenTable | None:
     """Read stored token values; None without sampling log-probs.
 
     Args:
         packed: of some groups, as GroupTokens has them.
-        against: "current" where the ratio's denominator is μ itself, so that the
-            policy of the update takes the place of π_old.
+        has_old: False where the ratio's denominator is μ itself, so that the policy of
+            the update takes the place of π_old.
     """
     rows: list[dict[str, Numbers]] = []
     for each in packed:
@@ -158,7 +161,7 @@ def tabulate(packed: Sequence[bytes], *, against: str = "old") -> TokenTable | N
     inside = np.where(has_ratio, read["ratio"], read["advantage"])
     covered = np.isfinite(inside)
     now, sampling, old = read["logprob"], read["sampling_logprob"], read["old_logprob"]
-    if against == "old":
+    if has_old:
         ratio = np.where(np.isfinite(read["ratio"]), read["ratio"], 1.0)
         with np.errstate(divide="ignore"):
             old = np.where(np.isfinite(old), old, now - np.log(ratio))
@@ -495,10 +498,44 @@ def stored_step(run: Run, step: int) -> int | None:
     return None if first is None else int(first[0])
 
 
-def read_table(run: Run, step: int, *, against: str) -> TokenTable | None:
-    """Read the stored token values of a step's groups; one query."""
+def read_table(
+    run: Run, step: int, prompt_index: int | None = None
+) -> TokenTable | None:
+    """Read the stored token values of a step's groups, or of one; one query."""
     stored = GroupTokens.objects.filter(
         group__run=run, group__step=step, group__superseded_by=None
     ).order_by("group__prompt_index")
+    if prompt_index is not None:
+        stored = stored.filter(group__prompt_index=prompt_index)
     packed = [bytes(each) for each in stored.values_list("packed", flat=True)]
-    return tabulate(packed, against=against) if packed else None
+    loss = loss_at(run, step)
+    has_old = loss is None or loss.old_logprobs == "policy"
+    return tabulate(packed, has_old=has_old) if packed else None
+
+
+def loss_at(run: Run, step: int) -> LossConfig | None:
+    """Return the loss of a step; None: another trainer's, which is not known."""
+    config = settings_of(run)
+    return config.config_at(step).loss if config else None
+
+
+def weigh_group(run: Run, group: Group, key: str) -> list[dict[str, Any]]:
+    """Return d of each stored token and its weight in a correction, by completion.
+
+    None for tokens without; nothing for a group without sampling log-probs.
+    """
+    table = read_table(run, group.step, group.prompt_index)
+    if table is None:
+        return []
+    loss = next(each.loss for each in CANDIDATES if each.key == key)
+    values = {"gap": table.gap, "weight": weigh_tokens(loss, table)}
+    return [
+        {
+            name: [
+                float(f"{value:.4g}") if inside else None
+                for value, inside in zip(own[row].tolist(), mask, strict=True)
+            ]
+            for name, own in values.items()
+        }
+        for row, mask in enumerate((table.mask > 0).tolist())
+    ]

@@ -21,7 +21,8 @@ from trainer.client.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
 
 MAX_POINTS = 2_000  # of the chart of completions
 NUM_PARTS = 4  # of the run, a line each
-SIGNS = ((1, "A > 0", 1), (-1, "A < 0", 2), (0, "A = 0", 0))  # name and colour
+# Names and colours of points; those above lie over the ones before.
+SIGNS = ((0, "A = 0", 0), (1, "A > 0", 1), (-1, "A < 0", 2))
 
 
 def draw_steps(totals: Totals, ages: Numbers, *, rounding: float) -> dict[str, Any]:

@@ -17,6 +17,11 @@ const SCALES = {
     of: (value) => value,
     isTwoSided: true,
   },
+  gap: {
+    words: "log-prob of the trainer less the sampler's, nats",
+    of: (value) => value,
+    isTwoSided: true,
+  },
 };
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
@@ -40,6 +45,7 @@ function reach(completions, name) {
 export function makeScale(completions, name) {
   if (name === "none") return { name, words: "", levelOf: () => 0, legend: [] };
   if (name === "clipped") return makeClipScale(completions);
+  if (name === "weight") return makeWeightScale(completions);
   const end = reach(completions, name);
   if (end === null) return null;
   const {
@@ -81,6 +87,21 @@ function makeClipScale(completions) {
   return { name: "clipped", words: "clipping", levelOf, legend };
 }
 
+function makeWeightScale(completions) {
+  if (!completions.some(({ weight }) => weight)) return null;
+  const levels = [
+    [-NUM_LEVELS, "masked", (value) => value === 0],
+    [-1, "weight below 1", (value) => value < 1 - 1e-4],
+    [1, "weight above 1", (value) => value > 1 + 1e-4],
+  ];
+  const levelOf = (value) => {
+    if (!isNumber(value)) return 0;
+    return onSide(levels.find(([, , holds]) => holds(value))?.[0] ?? 0);
+  };
+  const legend = levels.map(([level, text]) => ({ level: onSide(level), text }));
+  return { name: "weight", words: "correction", levelOf, legend };
+}
+
 // A token's text with visible whitespace.
 export function show(piece) {
   return piece.replaceAll("\r", "␍").replaceAll("\t", "⇥\t").replaceAll("\n", "↵\n");
@@ -93,6 +114,8 @@ const VALUES = [
   ["ratio", "ratio", ""],
   ["advantage", "advantage", ""],
   ["coefficient", "gradient coefficient", ""],
+  ["gap", "sampler mismatch", " nats"],
+  ["weight", "weight of the correction", ""],
 ];
 
 // Bidirectional control characters would reorder the following words.

@@ -245,7 +245,7 @@ def test_the_ratio_against_the_sampler_is_todays_weight(run):
     ]  # A·r, with r against the sampler
     store_gaps(run, 1, np.zeros((8, 40)), lengths=LENGTHS, advantages=ADVANTAGES)
     packed = pack(gaps, moved, sampling, own)
-    table = tabulate([packed], against="current")
+    table = tabulate([packed], has_old=False)
 
     none = compare(
         CANDIDATES[:1],

@@ -161,3 +161,35 @@ def test_a_page_makes_few_queries(run, alice_client, django_assert_max_num_queri
 
     with django_assert_max_num_queries(20):
         get(alice_client, run)
+
+
+def test_tokens_have_their_gap_and_the_weights_of_a_correction(team, alice_client):
+    run = make_run(team)
+    group = make_group(run, 1, prompt_index=5)
+    gap = [0.0, np.log(4), np.log(6)]
+    store_tokens(group, [measured(gap=gap, sampling=[-2.0, -3.0, -4.0])] * 4)
+    address = reverse("group_tokens", args=["alpha", run.pk, 1, 5])
+
+    def weights(query):
+        completions = alice_client.get(address + query).json()["completions"]
+        assert completions[3]["gap"] == pytest.approx(gap, abs=1e-3)
+        return completions[3]["weight"]
+
+    assert weights("") == pytest.approx([1, 4, 0], rel=1e-3)
+    assert weights("?correction=tis-2") == pytest.approx([1, 2, 2])
+    assert weights("?correction=unknown") == weights("")
+
+
+def test_a_group_is_coloured_by_a_chosen_correction(run, alice_client):
+    address = reverse("group", args=["alpha", run.pk, 1, 5])
+    query = "?view=tokens&color=weight&correction=tis-2"
+
+    response = alice_client.get(address + query)
+
+    text = response.content.decode()
+    assert 'data-color="weight"' in text
+    assert "tokens.json?correction=tis-2" in text
+    names = [field.name for field, _ in response.context["view"].selects]
+    assert names == ["color", "correction"]
+    plain = alice_client.get(f"{address}?view=tokens")
+    assert [f.name for f, _ in plain.context["view"].selects] == ["color"]
