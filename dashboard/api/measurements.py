@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from dashboard.analysis.mismatch.advice import read_lab
 from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import Problem, or_404, refuse_field
 from dashboard.api.schemas import (
@@ -343,6 +344,59 @@ def group_tokens(
     run = get_run(request.auth.team, run_id)
     completions = read_tokens(get_group(run, step, prompt_index))
     return GroupTokensOut(completions=plain(or_404(completions, which_are_kept(run))))
+
+
+class MismatchOut(Schema):
+    step: int = Field(description="The measured step that is compared.", examples=[40])
+    advice: str = Field(
+        description="`few`, `incomparable`, `rounding`, `fault`, `rare`, `sequence`, "
+        "`stale` or `token`: the rule that applies.",
+        examples=["rounding"],
+    )
+    verdict: str = Field(examples=["No correction needed: the gap is rounding."])
+    evidence: dict[str, Any] = Field(
+        description="Numbers of the newest steps, or up to `step`, that rules compare."
+    )
+    series: dict[str, list[Real]] = Field(
+        description="By measured step, 1,000 at most: `step`, `mean` of |d|, `p95_sum` "
+        "of |Σd|, `kl` and `age`."
+    )
+    stored_step: int | None = Field(
+        description="The step whose token values are compared; null: there is none."
+    )
+    corrections: list[dict[str, Any]] = Field(
+        description="Of each correction shares, effective samples and gradient kept."
+    )
+
+
+@traces_router.get(
+    "/{run_id}/mismatch",
+    response=MismatchOut,
+    summary="Compare sampler and trainer",
+)
+def run_mismatch(
+    request: ApiRequest,
+    run_id: Id,
+    step: Annotated[int | None, Query(None, ge=0, le=LARGEST_STEP)],
+) -> MismatchOut:
+    """Return the gap between their log-probs, advice, and corrections at a step."""
+    run = get_run(request.auth.team, run_id)
+    lab = or_404(read_lab(run, step), f"{run} has not measured its sampler.")
+    return MismatchOut(
+        step=lab.step,
+        advice=lab.advice.kind,
+        verdict=lab.advice.verdict,
+        evidence=plain(asdict(lab.evidence)),
+        series={
+            "step": lab.mismatch.steps.tolist(),
+            "mean": lab.totals.mean.values.tolist(),
+            "p95_sum": lab.totals.p95_sum.values.tolist(),
+            "kl": lab.totals.kl.values.tolist(),
+            "age": plain(lab.mismatch.ages.tolist()),
+        },
+        stored_step=lab.stored_step,
+        corrections=[plain(asdict(row)) for row in lab.rows],
+    )
 
 
 @traces_router.get(

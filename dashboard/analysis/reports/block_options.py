@@ -20,7 +20,7 @@ from dashboard.analysis.compare.selection import line_styles
 from dashboard.completions.forms import COMPLETION_ORDERS, FilterForm
 from dashboard.runs.models import REWARD, Run
 
-KINDS = ("chart", "group", "compare", "table")
+KINDS = ("chart", "group", "compare", "table", "mismatch")
 LINE = re.compile(r"^::([a-z]+)(?:\s+(.*?))?\s*$")
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 WRITTEN_PLAIN = "/,.:+-_@$()"  # characters that are not percent-encoded
@@ -35,6 +35,7 @@ EXAMPLES = {
     "group": "::group run=3 step=40 prompt=7",
     "compare": "::compare runs=3,5",
     "table": "::table runs=3,5 metrics=reward/mean,kl/mean",
+    "mismatch": "::mismatch run=3 step=40",
 }
 
 
@@ -224,6 +225,11 @@ OPTIONS: dict[str, dict[str, tuple[Reader, str | None]]] = {
     "table": {
         "runs": (read_runs, None),
         "metrics": (read_metrics, f"{REWARD},kl/mean,completion/mean_length"),
+    },
+    "mismatch": {
+        "run": (read_count, None),
+        "step": (read_count, ""),
+        "show": (one_of("table", "chart"), "table"),
     },
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from django.http import Http404
@@ -12,6 +13,7 @@ from dashboard.analysis.compare.differences import compare_settings
 from dashboard.analysis.compare.points import AXES, Points, read_points
 from dashboard.analysis.compare.series import make_series
 from dashboard.analysis.compare.verdicts import compare_summaries
+from dashboard.analysis.mismatch.advice import read_lab
 from dashboard.analysis.reports.block_options import (
     Block,
     describe_runs,
@@ -189,11 +191,50 @@ def _newest(run: Run, metrics: list[str]) -> list[float | None]:
     ]
 
 
+def read_mismatch(team: Team, options: dict[str, Any]) -> dict[str, Any]:
+    """Read the advice on a run's sampler, and its corrections or the gap by step."""
+    runs, missing = find_runs(team, [options["run"]])
+    if not runs:
+        return {"gone": missing}
+    run, step = runs[0], options["step"]
+    lab = read_lab(run, None if step == "" else step)
+    if lab is None:
+        return {"gone": [f"{run.name} has not measured its sampler."]}
+    means = lab.totals.mean
+    line = {
+        "steps": means.steps.tolist(),
+        "x": [],
+        "values": [float(f"{value:.4g}") for value in means.values.tolist()],
+    }
+    described = describe_runs(runs)[0]
+    return {
+        "run": {"id": run.pk, "name": run.name},
+        "step": lab.step,
+        "stored_step": lab.stored_step,
+        "verdict": f"{lab.advice.verdict} {lab.advice.action}",
+        "numbers": [asdict(number) for number in lab.evidence.shown],
+        "rows": [asdict(row) for row in lab.rows],
+        "chart": {
+            "metric": "mismatch/mean",
+            "axis": AXES["step"],
+            "is_by_step": True,
+            "is_log": False,
+            "smoothing": 0.0,
+            "lines": [described | line],
+        }
+        if options["show"] == "chart"
+        else None,
+        **newest_of(runs),
+        "gone": [],
+    }
+
+
 READERS: dict[str, Callable[[Team, dict[str, Any]], dict[str, Any]]] = {
     "chart": read_chart,
     "group": read_group,
     "compare": read_comparison,
     "table": read_table,
+    "mismatch": read_mismatch,
 }
 
 
@@ -204,4 +245,4 @@ def read_data(team: Team, block: Block) -> dict[str, Any]:
 
 def has_content(data: dict[str, Any]) -> bool:
     """False if all runs of the block are missing."""
-    return any(data.get(name) for name in ("lines", "runs", "completions"))
+    return any(data.get(name) for name in ("lines", "runs", "completions", "rows"))

@@ -136,9 +136,10 @@ def name_block(shown: Shown) -> str:
         return _count(len(data["runs"]), "run") + " compared"
     if kind == "table" and "runs" in data:
         return f"Metrics of {_count(len(data['runs']), 'run')}"
-    return {"chart": "Chart", "group": "Group", "compare": "Comparison"}.get(
-        kind, "Table"
-    )
+    if kind == "mismatch" and "run" in data:
+        return f"Sampler mismatch of {data['run']['name']} at step {data['step']:,}"
+    titles = {"chart": "Chart", "group": "Group", "compare": "Comparison"}
+    return {**titles, "mismatch": "Sampler mismatch"}.get(kind, "Table")
 
 
 def describe_block(shown: Shown) -> str:

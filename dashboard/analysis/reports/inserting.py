@@ -44,7 +44,9 @@ TITLES = {
     "group": "Group",
     "compare": "Comparison",
     "table": "Table of metrics",
+    "mismatch": "Sampler mismatch",
 }
+OF_ONE_RUN = ("group", "mismatch")
 
 
 def translate_addresses(text: str, team: Team, hosts: Collection[str]) -> str:
@@ -103,6 +105,12 @@ def _comparison(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     return f"{line}\n*{MAX_RUNS} of {selection.num_chosen} runs are shown.*"
 
 
+def _mismatch(team: Team, at: dict[str, Any], address: SplitResult) -> str:
+    step = QueryDict(address.query).get("step", "")
+    options = {"run": str(at["run_id"])} | ({"step": step} if step.isdecimal() else {})
+    return Block(kind="mismatch", options=options).line
+
+
 def _run_chart(team: Team, at: dict[str, Any], address: SplitResult) -> str:
     """Write the chart that the address names after its #, or the reward's; a block a
     metric.
@@ -150,6 +158,7 @@ PAGES: dict[str, Callable[[Team, dict[str, Any], SplitResult], str]] = {
     "compare": _comparison,
     "run": _run_chart,
     "run_metrics": _run_chart,
+    "run_mismatch": _mismatch,
 }
 
 
@@ -172,6 +181,10 @@ class Offer:
     missing: str
 
     @property
+    def is_of_one_run(self) -> bool:
+        return self.kind in OF_ONE_RUN
+
+    @property
     def kinds(self) -> list[tuple[str, str]]:
         return list(TITLES.items())
 
@@ -183,7 +196,7 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
     ids = [int(t) for t in runs if t.isascii() and t.isdigit() and len(t) <= 18]
     by_id = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
     chosen = [by_id[pk] for pk in dict.fromkeys(ids) if pk in by_id][
-        : 1 if kind == "group" else MAX_RUNS
+        : 1 if kind in OF_ONE_RUN else MAX_RUNS
     ]
     q = form.value("q")
     selection = Selection(runs=chosen, num_chosen=len(chosen))
@@ -228,7 +241,7 @@ def _line(
 ) -> tuple[str, str]:
     """Write the block's line, or what is missing for one."""
     if not chosen:
-        return "", "Choose a run." if kind == "group" else "Choose one or more runs."
+        return "", "Choose a run." if kind in OF_ONE_RUN else "Choose one or more runs."
     if kind == "compare" and len(chosen) < 2:
         return "", "Choose a second run to compare with."
     if kind == "group" and not group:
@@ -237,6 +250,8 @@ def _line(
     if kind == "group":
         step, _, prompt = group.partition("/")
         options = {"run": str(chosen[0].pk), "step": step, "prompt": prompt}
+    if kind == "mismatch":
+        options = {"run": str(chosen[0].pk)}
     if kind == "chart":
         options["metric"] = metric
     return Block(kind=kind, options=options, wants_pin=pinned).line, ""

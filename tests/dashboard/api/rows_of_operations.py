@@ -55,6 +55,7 @@ SCOPES: dict[str, str | None] = {
     "run_log_file": "read",
     "run_system": "read",
     "group_tokens": "read",
+    "run_mismatch": "read",
     "run_config_file": "read",
     "run_changes": "read",
     "check_recipe": "read",
@@ -144,6 +145,7 @@ QUERIES = {
 # What is not kept of the things that are there.
 ABSENT = {
     "group_tokens",
+    "run_mismatch",
     *("run_log", "run_log_file"),
 }
 REMOVING = {

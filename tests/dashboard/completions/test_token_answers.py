@@ -51,7 +51,7 @@ def test_a_member_gets_each_completions_lists(bob_client, run):
                 "clipped": [-1, 2],
                 "advantage": [1.25, 1.25],
                 "coefficient": [1.2789, 1.2789],
-                "gap": [0.1037, -0.8964],
+                "gap": [0.1037, -0.8963],
                 "weight": [1.109, 0.0],  # of IcePop
             }
         ]

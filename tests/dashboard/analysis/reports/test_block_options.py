@@ -82,6 +82,7 @@ REFUSED_LINES = {
     "::group run=3 step=-4 prompt=1": "got '-4'",
     "::group run=3 step=4 prompt=1 completions=99": "1 to 16",
     "::table runs=3 metrics=": "1 to 6",
+    "::mismatch run=3 show=all": "got 'all'",
 }
 
 
@@ -112,6 +113,8 @@ BLOCKS_OF_ADDRESSES = {
     "/alpha/runs/{run}/#chart-kl-mean": "::chart runs={run} metric=kl/mean",
     "/alpha/runs/{run}/metrics/#chart-kl-mean": "::chart runs={run} metric=kl/mean",
     "/alpha/runs/{run}/": "::chart runs={run} metric=reward/mean",
+    "/alpha/runs/{run}/health/mismatch/?step=4": "::mismatch run={run} step=4",
+    "/alpha/runs/{run}/health/mismatch/": "::mismatch run={run}",
     "/alpha/runs/{run}/#chart-clip-frac": (
         "::chart runs={run} metric=clip/frac_low\n"
         "::chart runs={run} metric=clip/frac_high"

@@ -43,6 +43,9 @@ def test_each_kind_makes_its_line(bob_client, runs):
         f"::compare runs={two},{one} pin"
     )
     assert line(get_page(bob_client, kind="table", runs=one)) == f"::table runs={one}"
+    assert line(get_page(bob_client, kind="mismatch", runs=both)) == (
+        f"::mismatch run={two}"
+    )
     assert line(get_page(bob_client, kind="group", runs=one, group="40/3")) == (
         f"::group run={one} step=40 prompt=3"
     )
