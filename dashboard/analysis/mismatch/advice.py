@@ -282,7 +282,8 @@ def find_doubling(means: Series) -> Alarm | None:
 
 
 def _few(e: Evidence) -> Advice | None:
-    if e.num_tokens >= FEWEST_TOKENS:
+    # A run at another temperature counts no tokens at all.
+    if e.num_tokens >= FEWEST_TOKENS or e.incomparable:
         return None
     return Advice(
         kind="few",

@@ -30,7 +30,9 @@ from trainer.client.mismatch import DIFFERENCE_EDGES, GAP_EDGES, SIGNS
 from trainer.config import LossConfig
 
 NUM_QUARTILES = 4
-CHANGED = 1e-4  # a weight is not 1 from here on: log-probs are stored with 5 digits
+# A weight is not 1 from here on: log-probs are stored with 5 digits, those below -10
+# with 3 decimals.
+CHANGED = 2e-3
 _LARGEST = 20.0  # as the loss bounds a log-ratio
 # The settings that choose a correction; a candidate sets all of them.
 SETTINGS = (

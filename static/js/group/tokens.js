@@ -91,8 +91,8 @@ function makeWeightScale(completions) {
   if (!completions.some(({ weight }) => weight)) return null;
   const levels = [
     [-NUM_LEVELS, "masked", (value) => value === 0],
-    [-1, "weight below 1", (value) => value < 1 - 1e-4],
-    [1, "weight above 1", (value) => value > 1 + 1e-4],
+    [-1, "weight below 1", (value) => value < 1 - 2e-3],
+    [1, "weight above 1", (value) => value > 1 + 2e-3],
   ];
   const levelOf = (value) => {
     if (!isNumber(value)) return 0;

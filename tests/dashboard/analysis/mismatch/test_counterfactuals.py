@@ -88,7 +88,7 @@ def slow_shares(weights, chosen):
     if not flat:
         return None
     return (
-        sum(abs(w - 1) > 1e-4 for w in flat) / len(flat),
+        sum(abs(w - 1) > 2e-3 for w in flat) / len(flat),
         sum(w == 0 for w in flat) / len(flat),
         sum(not any(row) for row in own) / len(own),
     )
