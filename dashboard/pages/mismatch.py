@@ -143,7 +143,7 @@ def _launch(team: Team, run: Run, lab: Lab, settings: Any) -> str:
     """Write the address of a launch form with the settings changed."""
     today = lab.today or LossConfig()
     # Another surrogate than DPPO's has its ratio against the old policy.
-    former = {"loss.old_logprobs": "policy"}
+    former: dict[str, Any] = {"loss.old_logprobs": "policy"}
     if today.is_dppo:
         former |= {
             "loss.surrogate": "clip",

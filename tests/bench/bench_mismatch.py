@@ -1,6 +1,4 @@
-"""The sampler's page of a long run, timed: `pytest -m load tests/bench/bench_mismatch.py
--s`.
-"""
+"""A long run's sampler, timed: `pytest -m load tests/bench/bench_mismatch.py -s`."""
 
 import statistics
 import time
@@ -83,5 +81,5 @@ def test_a_long_runs_sampler_is_shown(team, alice_client):
                 f"{len(answer.content) / 1_000:.0f} kB",
             )
         )
-    say(heading(f"{NUM_STEPS:,} steps x {NUM_COMPLETIONS} completions"))
+    say(heading("pytest"))
     say(table(("page", "first", "median", "size"), rows))

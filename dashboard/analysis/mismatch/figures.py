@@ -1,4 +1,7 @@
-"""Charts of the gap between sampler and trainer. Colours are CSS variables."""
+"""Charts of the gap between sampler and trainer. Colours are CSS variables.
+
+They are Plotly's trees: to check them by its classes took a third of the page's time.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from dashboard.analysis.mismatch.advice import Totals
 from dashboard.completions.mismatch import (
@@ -16,7 +18,6 @@ from dashboard.completions.mismatch import (
     Records,
     StepMismatch,
 )
-from dashboard.runs.charts.chart import figure_tree
 from trainer.client.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
 
 MAX_POINTS = 2_000  # of the chart of completions
@@ -39,14 +40,14 @@ def draw_steps(totals: Totals, ages: Numbers, *, rounding: float) -> dict[str, A
     traces = [_line(name, colour, mode) for name, _, colour in named]
     if has_ages:
         traces.append(
-            go.Scatter(
-                name="age",
-                mode=mode,
-                yaxis="y2",
-                line={"color": "var(--cohort-quiet)", "width": 2, "shape": "hv"},
-                marker={"size": 5},
-                hovertemplate="%{y} updates",
-            )
+            {
+                "name": "age",
+                "mode": mode,
+                "yaxis": "y2",
+                "line": {"color": "var(--cohort-quiet)", "width": 2, "shape": "hv"},
+                "marker": {"size": 5},
+                "hovertemplate": "%{y} updates",
+            }
         )
     low = max(float(drawn[drawn > 0].min()), 1e-9) if is_log else 0.0
     layout: dict[str, Any] = {
@@ -72,7 +73,7 @@ def draw_steps(totals: Totals, ages: Numbers, *, rounding: float) -> dict[str, A
             "nticks": 3,
         }
         layout["xaxis"]["anchor"] = "y2"
-    figure = figure_tree(traces, **layout)
+    figure = _figure(traces, **layout)
     for trace, (_, series, _) in zip(figure["data"], named, strict=False):
         trace["x"] = series.steps.tolist()
         # A logarithmic axis has no 0.
@@ -129,15 +130,20 @@ def _draw_bins(
             ("sum", "mean d", "dot"),
         ):
             trace = _line(name, colour, "lines+markers")
-            trace.line.dash, trace.legendgroup = dash, name
-            trace.showlegend = column == "absolute"
-            trace.hovertemplate = f"{words} %{{y:.3~g}}, {name}<extra></extra>"
-            traces.append(trace)
+            trace["line"]["dash"] = dash
+            traces.append(
+                trace
+                | {
+                    "legendgroup": name,
+                    "showlegend": column == "absolute",
+                    "hovertemplate": f"{words} %{{y:.3~g}}, {name}<extra></extra>",
+                }
+            )
             sums = bins[column][part].sum(axis=0, dtype=np.float64)[:width]
             values.append(
                 np.divide(sums, counts, out=np.full(width, math.nan), where=counts > 0)
             )
-    figure = figure_tree(
+    figure = _figure(
         traces,
         xaxis={"title": {"text": title}, "type": "category"},
         yaxis={"title": {"text": "nats per token"}, "exponentformat": "e"},
@@ -169,7 +175,7 @@ def draw_completions(
     traces, parts = [], []
     if by_reward:
         traces.append(_points("completions", "var(--cohort-series-1)"))
-        traces[0].marker.showscale = True
+        traces[0]["marker"]["showscale"] = True
         parts.append(np.ones(len(chosen), bool))
     else:
         for sign, name, colour in SIGNS:
@@ -184,18 +190,18 @@ def draw_completions(
         (f"geometric mask, {geometric:g}", [0.0, geometric * longest], "dot"),
     )
     traces += [
-        go.Scatter(
-            name=name,
-            mode="lines",
-            line={"color": "var(--cohort-quiet)", "width": 1, "dash": dash},
-            hoverinfo="skip",
-            showlegend=is_upper,
-            legendgroup=name,
-        )
+        {
+            "name": name,
+            "mode": "lines",
+            "line": {"color": "var(--cohort-quiet)", "width": 1, "dash": dash},
+            "hoverinfo": "skip",
+            "showlegend": is_upper,
+            "legendgroup": name,
+        }
         for name, _, dash in bounds
         for is_upper in (True, False)
     ]
-    figure = figure_tree(
+    figure = _figure(
         traces,
         xaxis={"title": {"text": "tokens"}, "rangemode": "tozero"},
         yaxis={"title": {"text": "Σd, nats"}, "exponentformat": "e"},
@@ -224,23 +230,27 @@ def draw_completions(
     return figure
 
 
-def _points(name: str, colour: str) -> go.Scatter:
-    return go.Scatter(
-        name=name,
-        mode="markers",
-        marker={"color": colour, "size": 6, "opacity": 0.7, "line": {"width": 0}},
-        hovertemplate="%{x} tokens, Σd %{y:.3~g} nats<extra></extra>",
-    )
+def _points(name: str, colour: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "mode": "markers",
+        "marker": {"color": colour, "size": 6, "opacity": 0.7, "line": {"width": 0}},
+        "hovertemplate": "%{x} tokens, Σd %{y:.3~g} nats<extra></extra>",
+    }
 
 
-def _line(name: str, colour: int, mode: str) -> go.Scatter:
-    return go.Scatter(
-        name=name,
-        mode=mode,
-        line={"color": f"var(--cohort-series-{colour})", "width": 2},
-        marker={"size": 5},
-        hovertemplate="%{y:.3~g}",
-    )
+def _line(name: str, colour: int, mode: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "mode": mode,
+        "line": {"color": f"var(--cohort-series-{colour})", "width": 2},
+        "marker": {"size": 5},
+        "hovertemplate": "%{y:.3~g}",
+    }
+
+
+def _figure(traces: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
+    return {"data": [{"type": "scatter", **each} for each in traces], "layout": layout}
 
 
 def _rounded(values: Numbers) -> list[float | None]:
