@@ -54,6 +54,7 @@ GROUPS = {
         "prompts",
         "signal-charts",
         "reward-audit",
+        "sampler-mismatch",
         "rescore",
     ),
     "Compare": (

@@ -1,7 +1,7 @@
 """Advice on the gap between sampler and trainer: nine rules, in order.
 
-The first that applies gives the verdict, with the numbers that it compared; a gap that
-grows over the run is told beside it.
+The first that applies gives the verdict, with the numbers that it compared; an alarm
+stands beside it if the gap has doubled.
 """
 
 from __future__ import annotations
@@ -472,7 +472,7 @@ def _candidate(key: str) -> Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lab:
-    """What is known of a run's gap, and each correction at one step."""
+    """A run's gap, the advice on it, and each correction at one step."""
 
     step: int
     mismatch: Mismatch  # of the run

@@ -58,7 +58,7 @@ def test_an_exact_engine_needs_no_correction(run):
         (0.1, 50, "fault", None),
     ],
 )
-def test_noise_is_told_by_its_size_and_by_the_length(run, sd, width, kind, candidate):
+def test_noise_is_judged_by_its_size_and_the_length(run, sd, width, kind, candidate):
     store_all(run, noise(sd, width=width))
 
     advice = advice_of(run)
@@ -93,7 +93,7 @@ def test_a_drift_with_position_is_named(run):
     assert advice.grows_with_position
 
 
-def test_stale_samples_are_told_by_age_and_kl(run):
+def test_stale_samples_are_named_by_age_and_kl(run):
     rng = np.random.default_rng(2)
     gaps = [rng.normal(-0.05, 0.2, (ROWS, 60)) for _ in range(4)]
     store_all(run, gaps, age=3)
