@@ -21,6 +21,7 @@ from dashboard.completions.mismatch import (
 from trainer.client.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
 
 MAX_POINTS = 2_000  # of the chart of completions
+HOVER = "%{x} tokens, Σd %{y:.3~g} nats<extra></extra>"
 NUM_PARTS = 4  # of the run, a line each
 # Names and colours of points; those above lie over the ones before.
 SIGNS = ((0, "A = 0", 0), (1, "A > 0", 1), (-1, "A < 0", 2))
@@ -175,7 +176,7 @@ def draw_completions(
     traces, parts = [], []
     if by_reward:
         traces.append(_points("completions", "var(--cohort-series-1)"))
-        traces[0]["marker"]["showscale"] = True
+        traces[0]["hovertemplate"] = f"reward %{{marker.color}}, {HOVER}"
         parts.append(np.ones(len(chosen), bool))
     else:
         for sign, name, colour in SIGNS:
@@ -213,14 +214,13 @@ def draw_completions(
         trace["x"], trace["y"] = lengths[part].tolist(), _rounded(sums[part])
         trace["customdata"] = known[part].tolist()
     if by_reward:
-        # Plotly's own scale has no colours of the theme.
+        # Without a bar, which would need inline styles.
         figure["data"][0]["marker"] |= {
             "color": _rounded(of_step.rewards[chosen]),
             "colorscale": [
                 [0, "var(--cohort-series-2)"],
                 [1, "var(--cohort-series-1)"],
             ],
-            "colorbar": {"title": {"text": "reward"}, "thickness": 10},
         }
     drawn = iter(figure["data"][num_points:])
     for _, ends, _ in bounds:
@@ -235,7 +235,7 @@ def _points(name: str, colour: str) -> dict[str, Any]:
         "name": name,
         "mode": "markers",
         "marker": {"color": colour, "size": 6, "opacity": 0.7, "line": {"width": 0}},
-        "hovertemplate": "%{x} tokens, Σd %{y:.3~g} nats<extra></extra>",
+        "hovertemplate": HOVER,
     }
 
 
