@@ -370,6 +370,7 @@ def apply_gradients(
     world: World = ALONE,
 ) -> UpdateResult:
     """Step by the gradients of all processes, unless there is no number among them."""
+    optimizer.add_replicas()
     norm = optimizer.gradient_norm()
     # both at once: it is the only time in an update that a GPU is waited for
     own_loss, grad_norm = torch.stack([result.loss, norm.to(result.loss)]).tolist()

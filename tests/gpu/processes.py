@@ -44,7 +44,8 @@ ROOM = 300  # predicted tokens that a pass of a run bears where memory runs out
 
 def sharded(setup: Setup) -> None:
     """Three updates of parts as of the whole, gathered, and after passes that failed;
-    runs of two processes on one device as of one."""
+    a reference in parts as a whole one; runs of two processes on one device, with a
+    reference, as of one."""
     backend = "cpu:gloo,cuda:nccl" if setup.device == "cuda" else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
@@ -53,6 +54,7 @@ def sharded(setup: Setup) -> None:
             setup.figures[name] = _updates_in_parts(setup, settings)
             if setup.device == "cuda":
                 torch.cuda.empty_cache()
+        setup.figures["reference"] = _reference_in_parts(setup)
     finally:
         dist.destroy_process_group()
     before = share_device if setup.device == "cuda" else memory_runs_out
@@ -88,6 +90,27 @@ def _updates_in_parts(setup: Setup, settings: dict[str, Any]) -> str:
     if not max(gaps) <= CLOSE * max(1.0, *map(abs, expected)):
         raise Failed(f"losses of parts are not those of the whole: {summary}")
     return f"{summary}; {_after_failed_passes(setup, policy)}"
+
+
+def _reference_in_parts(setup: Setup) -> str:
+    """Log-probs, and a KL over the vocabulary of the policy before its first update."""
+    policy = ShardedPolicy(random_policy(setup), World())
+    micro = micro_batch(setup, policy, tokens=setup.size(8_192, 256))
+    with torch.no_grad():
+        expected, _ = random_policy(setup).logprobs(micro, temperature=1.0)
+        gaps = []
+        for keeps_ends in (False, True):
+            reference = random_policy(setup)
+            reference.model.requires_grad_(requires_grad=False)
+            reference = policy.shard(reference, keeps_ends=keeps_ends)
+            found, _ = reference.logprobs(micro, temperature=1.0)
+            gaps.append((found - expected).abs().max().item())
+        *_, kl = policy.logprobs_and_kl(micro, reference, temperature=1.0)
+    gaps.append(kl.abs().max().item())
+    summary = f"log-probs off {gaps[0]:.2g}, {gaps[1]:.2g}; KL {gaps[2]:.2g}"
+    if not max(gaps) <= CLOSE:
+        raise Failed(f"a reference in parts is not the whole one: {summary}")
+    return summary
 
 
 def _updates_of(setup: Setup, policy: Policy) -> list[float]:
@@ -266,7 +289,7 @@ def _tree(setup: Setup, num_processes: int) -> dict[str, Any]:
             "max_new_tokens": 96,
         },
         "advantage": {"credit": "ones"},
-        "loss": {"surrogate": "reinforce"},
+        "loss": {"surrogate": "reinforce", "kl_coef": 0.05},
         "reward": {"recipe": json.loads((setup.starter / "recipe.json").read_text())},
         "optim": {"num_steps": 3, "learning_rate": 1e-4, "micro_batch_tokens": 1024},
         "evaluation": {"every_steps": 0},

@@ -22,11 +22,13 @@ def run_several(
     *arguments: object,
     output: Path,
     before: Callable[[int], None] | None = None,
+    per_node: int | None = None,
     patience_seconds: float = 240,
 ) -> tuple[list[int | None], str]:
     """Exit codes of a command's processes, as torchrun would start them, and output.
 
-    `before` is called with the rank in each of them.
+    `before` is called with the rank in each of them. `per_node` of them take this
+    machine for one of several nodes; None: all.
     """
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -34,7 +36,10 @@ def run_several(
     members = [
         _CONTEXT.Process(
             target=_member,
-            args=(rank, count, port, [str(each) for each in arguments], output, before),
+            args=(
+                *(rank, count, per_node or count, port),
+                *([str(each) for each in arguments], output, before),
+            ),
         )
         for rank in range(count)
     ]
@@ -57,6 +62,7 @@ def run_two(config: Path, **options: Any) -> tuple[list[int | None], str]:
 def _member(
     rank: int,
     count: int,
+    per_node: int,
     port: int,
     arguments: list[str],
     output: Path,
@@ -64,9 +70,9 @@ def _member(
 ) -> None:
     os.environ |= {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(rank % per_node),
         "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(per_node),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.config import OptimConfig
 from trainer.model.policy import Policy
-from trainer.parallel.fsdp import spread_like, whole
+from trainer.parallel.fsdp import add_replicas, spread_like, whole
 
 
 class Optimizer:
@@ -31,7 +31,17 @@ class Optimizer:
             for p in self._parameters
         ]
         self._shards_are_masters = policy.shards_are_masters
+        self._replicas = policy.replicas
         self._adamw = _adamw(self._masters, config)
+
+    def add_replicas(self) -> None:
+        """Add up the gradients of nodes that each have the whole model in parts.
+
+        All processes must do so, once behind all passes of an update.
+        """
+        if self._replicas is not None:
+            gradients = [p.grad for p in self._masters if p.grad is not None]
+            add_replicas(gradients, self._replicas)
 
     def gradient_norm(self) -> torch.Tensor:
         """Return the norm of all gradients, which all processes must ask for."""

@@ -44,6 +44,8 @@ from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.tokenizers import first_line, load_tokenizer
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from trainer.model.lora import Adapters
 
 
@@ -69,6 +71,8 @@ class Policy:
     """A causal language model with its tokenizer, split at its output embedding."""
 
     shards_are_masters = False  # kept in float32, though computed with in less
+    num_shards = 1  # processes that each have a part of its weights
+    replicas: ProcessGroup | None = None  # those with the same shards, if there are any
 
     def __init__(
         self,
@@ -120,6 +124,13 @@ class Policy:
     def whole(self) -> Policy:
         """The policy with all of its weights in this process: itself."""
         return self
+
+    def shard(self, fixed: Policy, *, keeps_ends: bool) -> Policy:
+        """Return a fixed model in as many parts as this one: whole.
+
+        `keeps_ends`: its embeddings are read outside of its passes.
+        """
+        return fixed
 
     def copied(self, *, shares_fixed: bool = False) -> Policy:
         """Return another one with weights of its own, to be sampled from.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,11 @@ from trainer.model.logprobs import LogitMap
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy, load_policy
+from trainer.parallel.fsdp import spread_like, whole
 from trainer.seeding import derive, permutation
 from trainer.serving.client import read_token
 from trainer.serving.reference_client import ServerReference
-from trainer.tensorfile import read_shapes, read_tensors, write_tensors
+from trainer.tensorfile import TensorWriter, read_shapes, read_tensors
 from trainer.tokenizers import first_line
 
 
@@ -51,7 +52,10 @@ def make_reference(
         case "server":
             return reference_server(config)
         case "frozen":
-            start = load_start(config, policy, will_move=phase.reference_moves)
+            start = policy.shard(
+                load_start(config, policy, will_move=phase.reference_moves),
+                keeps_ends=config.loss.kl_estimator == "full",
+            )
             reference = FrozenReference(
                 start, config.reference, has_moved=phase.goes_on
             )
@@ -108,8 +112,6 @@ def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) ->
 class BaseReference:
     """The policy with its adapters, if it has any, switched off while it is asked."""
 
-    has_moved = False  # true where a checkpoint must hold its weights
-
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
@@ -142,10 +144,6 @@ class BaseReference:
         Steps count from 1, since the beginning of the phase.
         """
 
-    def save(self, folder: Path) -> None:
-        """Write the weights of a reference that has moved into a new folder."""
-        raise AssertionError("the base model under adapters never changes")
-
 
 # Gives log-probs that do not depend on the step's update.
 Reference = BaseReference | ServerReference
@@ -165,7 +163,7 @@ class FrozenReference(BaseReference):
         self, model: Policy, config: ReferenceConfig, *, has_moved: bool = False
     ) -> None:
         super().__init__(model)
-        self.has_moved = has_moved
+        self.has_moved = has_moved  # so a checkpoint must hold its weights
         self._config = config
         self._masters = _masters(model) if config.mix_every_steps else {}
 
@@ -186,17 +184,32 @@ class FrozenReference(BaseReference):
             for name, weight in policy.weights():
                 target = own[name]
                 exact = self._masters.get(name, target)
+                values = spread_like(exact, weight.to(exact.dtype))
                 if share == 1.0:
-                    exact.copy_(weight)
+                    exact.copy_(values)
                 else:
-                    exact.lerp_(weight.to(exact.dtype), share)
+                    exact.lerp_(values, share)
                 if exact is not target:
                     target.copy_(exact)
         self.has_moved = True
 
-    def save(self, folder: Path) -> None:
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Give the whole weights that `save` writes, one after the other.
+
+        All processes must go through them together.
+        """
+        return ((name, whole(part)) for name, part in self._parts().items())
+
+    def save(
+        self, folder: Path, tensors: Iterable[tuple[str, torch.Tensor]] | None = None
+    ) -> None:
+        """Write the weights into a new folder; `tensors` gives them."""
         folder.mkdir(parents=True)
-        write_tensors(folder / _WEIGHTS, self._weights() | self._masters)
+        parts = self._parts().items()
+        shapes = [(name, part.dtype, part.shape) for name, part in parts]
+        with TensorWriter(folder / _WEIGHTS, shapes) as file:
+            for name, tensor in self.tensors() if tensors is None else tensors:
+                file.add(name, tensor)
 
     def restore(self, folder: Path) -> None:
         """Go on from what `save` wrote.
@@ -213,10 +226,15 @@ class FrozenReference(BaseReference):
             )
         with torch.no_grad():
             for name, tensor in read_tensors(folder / _WEIGHTS):
-                weights[name].copy_(tensor)
+                weights[name].copy_(spread_like(weights[name], tensor))
                 if name in self._masters:
-                    self._masters[name].copy_(tensor)
+                    exact = self._masters[name]
+                    exact.copy_(spread_like(exact, tensor))
         self.has_moved = True
+
+    def _parts(self) -> dict[str, torch.Tensor]:
+        """Return this process's part of what `save` writes."""
+        return self._weights() | self._masters
 
     def _weights(self) -> dict[str, torch.Tensor]:
         return dict(self.policy.model.named_parameters())

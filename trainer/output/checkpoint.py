@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from trainer.disk import (
 from trainer.gathering import SampledBatch, save_batch
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
-from trainer.model.reference import Reference
+from trainer.model.reference import FrozenReference, Reference
 from trainer.parallel.world import ALONE, World
 from trainer.tensorfile import TensorWriter, read_tensors
 
@@ -61,7 +62,7 @@ def save_checkpoint(
     policy: Policy,
     optimizer: Optimizer,
     reference: Reference | None = None,
-    start: Reference | None = None,
+    start: FrozenReference | None = None,
     ahead: SampledBatch | None = None,
     controllers: Mapping[str, Any],
     before: Path | None = None,
@@ -77,8 +78,9 @@ def save_checkpoint(
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
     manifest, and only then renamed, so a checkpoint is never incomplete.
 
-    With several processes the first one writes all shards of the optimizer, tensor by
-    tensor, in the format of a single process: any number of processes can resume.
+    With several processes the first one writes all shards of optimizer and reference,
+    tensor by tensor, in the format of a single process: any number of processes can
+    resume.
 
     Args:
         before: the previous checkpoint, whose size estimates the space needed.
@@ -100,17 +102,23 @@ def save_checkpoint(
         )
     )
     lack: DiskFull | None = None
-    if world.is_main:
-        try:
+    if not isinstance(reference, FrozenReference) or not reference.has_moved:
+        reference = None
+    state = optimizer.tensors()
+    weights = iter(()) if reference is None else reference.tensors()
+    try:
+        if world.is_main:
             with writing():
                 _remove(unfinished)
                 (unfinished / MODEL).mkdir(parents=True)
-                _write_optimizer(unfinished / _OPTIMIZER, optimizer)
-        except DiskFull as error:
-            lack = error  # for when all processes receive of it
-    else:
-        for _ in optimizer.tensors():
-            pass  # which brings this process's part
+                _write_optimizer(unfinished / _OPTIMIZER, optimizer, state)
+                if reference is not None:
+                    reference.save(unfinished / _REFERENCE, weights)
+    except DiskFull as error:
+        lack = error  # for when all processes receive of it
+    finally:
+        for _ in chain(state, weights):
+            pass  # which brings this process's part, be the others written or not
     position = {"step": step, "attempt": attempt}
 
     def finish() -> SavedCheckpoint:
@@ -123,8 +131,6 @@ def save_checkpoint(
         policy.save(unfinished / MODEL)
         if policy.has_adapters:
             policy.save_adapters(unfinished / _ADAPTERS)
-        if reference is not None and reference.has_moved:
-            reference.save(unfinished / _REFERENCE)
         if start is not None:
             start.save(unfinished / _START)
         if ahead is not None:
@@ -149,19 +155,16 @@ def _writing(unfinished: Path, needs: int) -> Iterator[None]:
             raise
 
 
-def _write_optimizer(path: Path, optimizer: Optimizer) -> None:
+def _write_optimizer(
+    path: Path, optimizer: Optimizer, tensors: Iterator[tuple[str, torch.Tensor]]
+) -> None:
     # No other random state exists: all draws follow from seed and step.
     rng = torch.get_rng_state()
     shapes = [(name, part.dtype, part.shape) for name, part in optimizer.parts()]
-    tensors = optimizer.tensors()
-    try:
-        with TensorWriter(path, [*shapes, (_RNG, rng.dtype, rng.shape)]) as file:
-            for name, tensor in tensors:
-                file.add(name, tensor)
-            file.add(_RNG, rng)
-    finally:
-        for _ in tensors:
-            pass  # other processes bring their parts, be they written or not
+    with TensorWriter(path, [*shapes, (_RNG, rng.dtype, rng.shape)]) as file:
+        for name, tensor in tensors:
+            file.add(name, tensor)
+        file.add(_RNG, rng)
 
 
 def _seal(unfinished: Path, target: Path) -> SavedCheckpoint:

@@ -2,19 +2,25 @@
 
 Each process keeps a shard of every weight, in float32, with its gradient and moments. A
 layer's weights are gathered before its pass and freed after it; its gradients are
-summed over all processes and scattered to their shards.
+summed over all processes and scattered to their shards. A frozen reference is sharded
+likewise.
+
+Where the shards of one node's processes hold the model, each node has all of them
+(HSDP): passes send nothing between nodes, and gradients are summed between nodes once
+an update. Neither that nor a sharded reference was run over NCCL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import MethodType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     FSDPModule,
     MixedPrecisionPolicy,
@@ -32,17 +38,90 @@ from trainer.parallel.world import World, waiting
 Result = TypeVar("Result")
 
 
-class ShardedPolicy(Policy):
-    """A policy in parts, and a whole copy of it on each process to sample from.
-
-    Whatever goes through the model is done by all processes at the same time, each
+class _ShardedModel(Policy):
+    """A model in parts, whose passes all processes go through at the same time, each
     with micro-batches of its own, and each with equally many.
     """
 
-    def __init__(self, policy: Policy, world: World) -> None:
-        self.whole_copy = policy.copied()
+    def __init__(
+        self,
+        policy: Policy,
+        mesh: DeviceMesh,
+        *,
+        computes_in: torch.dtype | None,
+        keeps_ends: bool = False,
+    ) -> None:
+        """
+        Args:
+            policy: the model, which is whole.
+            mesh: the processes that each get a part, in one dimension.
+            computes_in: the format of a gathered weight; None: that of its shard.
+            keeps_ends: leave the weights outside of all layers whole.
+        """
         super().__init__(policy.model, policy.tokenizer, adapters=policy._adapters)
         self.form, self.is_varlen = policy.form, policy.is_varlen
+        self.longest = policy.longest
+        self.pace = Pace()
+        self._root = _shard(
+            policy.model,
+            mesh,
+            computes_in=computes_in,
+            pace=self.pace,
+            keeps_ends=keeps_ends,
+        )
+
+    def logprobs(
+        self, micro: MicroBatch, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        plain = super().logprobs
+        return self._inside(lambda: plain(micro, temperature=temperature))
+
+    def _inside(self, work: Callable[[], Result]) -> Result:
+        """Do what needs the root's weights, the output embedding's among them."""
+        result: Result = self._root(work)
+        return result
+
+    def begin_pass(self) -> None:
+        self.pace.begin()
+
+    def catch_up(self) -> None:
+        """Make ready to go through a failed pass again, as `Pace` tells."""
+        root: Any = self._root  # `fully_shard` changed its class
+        if self.pace.has_begun:  # else torch has not set it up, or it is idle
+            root.reset_iter_state()
+        self.pace.catch_up()
+
+
+class _HeadedReference(_ShardedModel):
+    """A frozen model in parts, but for its embeddings, which a full KL reads outside of
+    its passes.
+    """
+
+    def hidden(self, micro: MicroBatch) -> torch.Tensor:
+        plain = super().hidden
+        (hidden,) = self._inside(lambda: (plain(micro),))
+        return hidden
+
+    def logprobs(
+        self, micro: MicroBatch, *, temperature: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return Policy.logprobs(self, micro, temperature=temperature)
+
+
+class ShardedPolicy(_ShardedModel):
+    """A policy in parts, and a whole copy of it on each process to sample from."""
+
+    def __init__(
+        self, policy: Policy, world: World, *, num_shards: int | None = None
+    ) -> None:
+        """
+        Args:
+            policy: the model that is trained.
+            world: the processes.
+            num_shards: processes of a node, if each node has all parts of the model;
+                None: as many parts as processes.
+        """
+        self.whole_copy = policy.copied()
         dtypes = {p.dtype for p in policy.model.parameters() if p.requires_grad}
         if len(dtypes) > 1:
             raise ValueError(
@@ -52,8 +131,18 @@ class ShardedPolicy(Policy):
             )
         self.shards_are_masters = dtypes.pop() != torch.float32
         kept = self.whole_copy.model.dtype if self.shards_are_masters else None
-        self.pace = Pace()
-        self._root = _shard(policy.model, world, computes_in=kept, pace=self.pace)
+        mesh = _mesh(policy.device.type, world, num_shards or world.size)
+        self.replicas = mesh.get_group("replicate") if mesh.ndim > 1 else None
+        self._mesh = mesh["shard"]
+        self.num_shards = self._mesh.size()
+        self._references = WeakSet[_ShardedModel]()
+        super().__init__(policy, self._mesh, computes_in=kept)
+
+    def shard(self, fixed: Policy, *, keeps_ends: bool) -> Policy:
+        kind = _HeadedReference if keeps_ends else _ShardedModel
+        reference = kind(fixed, self._mesh, computes_in=None, keeps_ends=keeps_ends)
+        self._references.add(reference)
+        return reference
 
     @property
     def whole(self) -> Policy:
@@ -78,32 +167,21 @@ class ShardedPolicy(Policy):
     def save_adapters(self, folder: Path) -> None:
         self.whole_copy.save_adapters(folder)
 
-    def logprobs(
-        self, micro: MicroBatch, *, temperature: float
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        plain = super().logprobs
-        return self._inside(lambda: plain(micro, temperature=temperature))
-
     def logprobs_and_kl(
         self, micro: MicroBatch, reference: TokenPredictor, *, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         plain = super().logprobs_and_kl
         return self._inside(lambda: plain(micro, reference, temperature=temperature))
 
-    def _inside(self, work: Callable[[], Result]) -> Result:
-        """Do what needs the root's weights, the output embedding's among them."""
-        result: Result = self._root(work)
-        return result
-
     def begin_pass(self) -> None:
-        self.pace.begin()
+        super().begin_pass()
+        for reference in self._references:
+            reference.begin_pass()
 
     def catch_up(self) -> None:
-        """Make ready to go through a failed pass again, as `Pace` tells."""
-        root: Any = self._root  # `fully_shard` changed its class
-        if self.pace.has_begun:  # a reference's pass asks nothing of this model
-            root.reset_iter_state()
-        self.pace.catch_up()
+        super().catch_up()
+        for reference in self._references:
+            reference.catch_up()
 
 
 class Pace:
@@ -149,6 +227,32 @@ def spread_like(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     )
 
 
+def add_replicas(
+    gradients: Iterable[torch.Tensor], replicas: dist.ProcessGroup
+) -> None:
+    """Add to each gradient those of the same weights on other nodes, in place."""
+    for gradient in gradients:
+        assert isinstance(gradient, DTensor)
+        with waiting():
+            dist.all_reduce(gradient.to_local(), group=replicas)
+
+
+def _mesh(device_type: str, world: World, num_shards: int) -> DeviceMesh:
+    """Return the processes, as [nodes, processes of a node] if each node has a whole
+    model in parts.
+    """
+    if num_shards == world.size:
+        return init_device_mesh(device_type, (world.size,), mesh_dim_names=("shard",))
+    ranks = torch.arange(world.size).view(-1, num_shards)
+    groups = [
+        dist.new_subgroups_by_enumeration(members.tolist(), timeout=world.timeout)[0]
+        for members in (ranks.T, ranks)
+    ]
+    return DeviceMesh.from_group(
+        groups, device_type, mesh=ranks, mesh_dim_names=("replicate", "shard")
+    )
+
+
 class _Root(torch.nn.Module):
     """Gathers the weights outside of all layers around whatever is done inside."""
 
@@ -165,12 +269,12 @@ class _Root(torch.nn.Module):
 
 def _shard(
     model: PreTrainedModel,
-    world: World,
+    mesh: DeviceMesh,
     *,
     computes_in: torch.dtype | None,
     pace: Pace,
+    keeps_ends: bool,
 ) -> _Root:
-    mesh = init_device_mesh(model.device.type, (world.size,))
     precision = MixedPrecisionPolicy(
         param_dtype=computes_in, reduce_dtype=torch.float32
     )
@@ -189,6 +293,10 @@ def _shard(
         for parameter in part.parameters():
             if parameter.requires_grad and parameter.dtype != torch.float32:
                 parameter.data = parameter.data.float()
+        if keeps_ends and part is root:
+            settings["ignored_params"] = {
+                p for p in root.parameters() if not isinstance(p, DTensor)
+            }
         fully_shard(part, **settings)
         assert isinstance(part, FSDPModule)
         # The loss is divided by the whole batch's totals, so gradients are added.

@@ -45,6 +45,8 @@ class Member:
 
     host: str
     pid: int
+    local_rank: int = 0
+    local_size: int = 1
 
 
 class Watchdog:
@@ -199,6 +201,8 @@ class World:
 
     rank: int = 0
     size: int = 1
+    nodes: int = 1  # of several processes each, and equally many; 1 also if not so
+    timeout: timedelta | None = None  # of a collective; None: torch's own
     _watchdog: Watchdog | None = field(default=None, repr=False)
     # who asks one another; None: the group of the main threads
     _group: dist.ProcessGroup | None = field(default=None, repr=False)
@@ -326,6 +330,17 @@ def _patience(config: DistributedConfig, environment: Mapping[str, str]) -> time
     return timedelta(seconds=max(config.timeout_seconds, 2 * hang_seconds))
 
 
+def _num_nodes(members: Sequence[Member]) -> int:
+    """Return the number of nodes, 1 if ranks do not go through them one by one, each
+    with equally many processes and more than one.
+    """
+    size = members[0].local_size
+    places = [(member.local_rank, member.local_size) for member in members]
+    is_even = places == [(rank % size, size) for rank in range(len(members))]
+    is_even = is_even and size > 1 and len(members) % size == 0
+    return len(members) // size if is_even else 1
+
+
 def join_world(config: RunConfig) -> World:
     """Initialise torch.distributed if torchrun or `parallel.launch` started several.
 
@@ -365,14 +380,14 @@ def join_world(config: RunConfig) -> World:
         timeout=patience,
     )
     members: list[Member | None] = [None] * size
-    dist.all_gather_object(members, Member(socket.gethostname(), os.getpid()))
+    local = (int(environment[name]) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+    dist.all_gather_object(members, Member(socket.gethostname(), os.getpid(), *local))
+    known = [member for member in members if member is not None]
     return World(
         rank=rank,
         size=size,
-        _watchdog=Watchdog(
-            PrefixStore("cohort", store),
-            [member for member in members if member is not None],
-            rank=rank,
-        ),
+        nodes=_num_nodes(known),
+        timeout=patience,
+        _watchdog=Watchdog(PrefixStore("cohort", store), known, rank=rank),
         _second=dist.new_group(backend="gloo", timeout=patience),
     )

@@ -239,7 +239,8 @@ def start_vllm(config: RunConfig, policy: Policy) -> VllmServerEngine:
     whole = policy.whole
     if reason := why_not_rotated(whole, _longest(config, whole)):
         raise ValueError(f'{reason}. Set rollout.engine to "transformers".')
-    settings, device = _settings(config, whole), whole.device
+    settings = _settings(config, whole, num_shards=policy.num_shards)
+    device = whole.device
     if isinstance(policy, ShardedPolicy):
         child = VllmProcess(settings, device, restarts=True)
         return VllmServerEngine(whole, [child], before_sync=policy.gather_whole)
@@ -464,9 +465,9 @@ def own_decoder(
     return engine
 
 
-def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:
+def _settings(config: RunConfig, policy: Policy, *, num_shards: int) -> SamplerSettings:
     model, rollout = config.model, config.rollout
-    sizes = _sizes(config, policy)
+    sizes = _sizes(config, policy, num_shards=num_shards)
     return SamplerSettings(
         model=model.path,
         revision=model.revision,
@@ -480,7 +481,7 @@ def _settings(config: RunConfig, policy: Policy) -> SamplerSettings:
     )
 
 
-def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
+def _sizes(config: RunConfig, policy: Policy, *, num_shards: int) -> EngineSizes:
     """Choose by the memory that is free once the model is loaded.
 
     Optimizer and reference are loaded later, and are there whenever vLLM samples.
@@ -498,13 +499,14 @@ def _sizes(config: RunConfig, policy: Policy) -> EngineSizes:
         num_trained = sum(
             p.numel() for p in policy.model.parameters() if p.requires_grad
         )
-        num_trained //= num_ranks  # of which each has its part
+        num_trained //= num_shards  # of which each has its part
         # two moments, of which those in 8 bits are less, and a float32 copy
         bytes_per_weight = 8 if policy.model.dtype == torch.float32 else 12
         has_reference = any(
             phase.reference_kind == "frozen" for phase in config.phase_configs
         )
-        static = bytes_per_weight * num_trained + (weights if has_reference else 0)
+        static = bytes_per_weight * num_trained
+        static += weights // num_shards if has_reference else 0
         free = memory.free_bytes() - static
     return engine_sizes(
         config,

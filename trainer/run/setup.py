@@ -170,7 +170,8 @@ def prepare(
         data_order(phase, num_rows=len(train_rows))
         for recipe in phase.config.reward.recipes:
             check_rules(recipe)
-    check_memory(config)
+    # as many as fit in each process: their GPUs may have unlike memory
+    num_shards = max(world.gather(check_memory(config, world)))
     policy = restore_policy(config.model, paths.resume_from)
     policy.fix_longest(config.longest_sequence)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
@@ -179,6 +180,7 @@ def prepare(
         policy,
         world,
         config,
+        num_shards=num_shards,
         on_slowed=slowed.append,
         at_rest=prefetch.at_rest,
         began_with=resumed and saved_controllers(resumed).get("engine"),
@@ -231,23 +233,35 @@ def prepare(
     return run, state
 
 
-def check_memory(config: RunConfig) -> None:
+def check_memory(config: RunConfig, world: World = ALONE) -> int:
     """Refuse a run whose weights and optimizer alone exceed a GPU, before loading.
+
+    Returns:
+        The processes that share what is trained and the reference: those of a node
+        where each node can hold them, or all. All where that is not known.
 
     Raises:
         ValueError: with what it needs and what there is, in GiB.
     """
+    num_each = world.size // world.nodes
+    # torchrun's numbers, which configurations of a machine may not name
+    started = {"num_nodes": world.nodes, "num_processes": num_each}
+    where = {"where": "ray"} if world.nodes > 1 else {}
+    distributed = config.distributed.model_copy(update=where | started)
+    config = config.model_copy(update={"distributed": distributed})
     memory = memory_of(pick_device(config.model))
     path, revision = config.model.path, config.model.revision
     file = None if memory is None else find_file(path, CONFIG, revision)
-    if memory is None or file is None:
-        return
+    if memory is None:
+        return num_each
+    if file is None:
+        return world.size
     settings, total = json.loads(file.read_bytes()), memory.total_bytes()
     try:
         found = estimate(config, settings, on_gpu=True, gpu_bytes=total)
         estimated = dimensions_of(settings).num_parameters
     except ValueError:  # the sizes of this kind are not known
-        return
+        return world.size
     is_known = estimated <= 1.05 * num_parameters(path, revision=revision)
     if is_known and found.always > total:
         raise ValueError(
@@ -255,6 +269,7 @@ def check_memory(config: RunConfig) -> None:
             f"GiB on each GPU, which has {total / 2**30:.1f} GiB. Use LoRA "
             "(model.lora_rank), more GPUs or a smaller model."
         )
+    return found.num_shards if is_known else world.size
 
 
 def _spread(
@@ -262,6 +277,7 @@ def _spread(
     world: World,
     config: RunConfig,
     *,
+    num_shards: int,
     on_slowed: OnSlowed,
     at_rest: threading.Event,
     began_with: str | None,
@@ -270,7 +286,7 @@ def _spread(
     it.
     """
     if world.size > 1:
-        policy = ShardedPolicy(policy, world)
+        policy = ShardedPolicy(policy, world, num_shards=num_shards)
         if config.rollout.engine == "vllm_server":
             connect = partial(ask_servers, config, on_slowed=on_slowed)
             return policy, SharedEngine(policy, world.beside, connect=connect)

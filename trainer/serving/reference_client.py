@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 
 import torch
 
@@ -119,8 +118,6 @@ class ServerReference:
         ValueError: from any question: the server stayed away, or refused.
     """
 
-    has_moved = False
-
     def __init__(
         self,
         url: str,
@@ -188,9 +185,6 @@ class ServerReference:
 
     def after_step(self, step: int, policy: Policy) -> None:
         """Stay as it is; configurations that want more are refused."""
-
-    def save(self, folder: Path) -> None:
-        raise AssertionError("a server's model never changes")
 
     def _other_model(self) -> str:
         return (

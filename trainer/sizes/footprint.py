@@ -34,11 +34,13 @@ class Footprint:
         on_gpu: bool,
         tokens: int,
         recomputes: bool,
+        num_shards: int,
         largest_set: int = 0,
     ) -> None:
         """Measure micro-batches of `tokens`, in place of what is configured.
 
-        `recomputes`: with gradient checkpointing. `largest_set`: rows of the largest of
+        `recomputes`: with gradient checkpointing. `num_shards`: processes that share
+        what is trained and the reference. `largest_set`: rows of the largest of
         `evaluation.sets`.
         """
         self._sizes = sizes
@@ -59,6 +61,7 @@ class Footprint:
         # a norm keeps its input in float32, and its result to train its weights
         self._norm_bytes = _FLOAT32 + (0 if self._has_adapters else self._each)
         self._processes = config.distributed.num_ranks
+        self._shards = num_shards
         self._recomputes = recomputes
         self._is_padded = is_padded = sizes.form == "padded"
         self._length = config.longest_sequence
@@ -87,13 +90,13 @@ class Footprint:
     def master_weights(self) -> int:
         if self._processes > 1:  # the model in parts, beside the whole one
             base = self._base if self._has_adapters else 0
-            return (base + _FLOAT32 * self._num_trained) // self._processes
+            return (base + _FLOAT32 * self._num_trained) // self._shards
         return _FLOAT32 * self._num_trained if self._has_masters else 0
 
     @property
     def optimizer(self) -> int:
         moments = _MOMENTS[self._config.optim.optimizer] * self._num_trained
-        return round(moments) // self._processes
+        return round(moments) // self._shards
 
     @property
     def gradients(self) -> int:
@@ -105,24 +108,36 @@ class Footprint:
         if self._processes > 1:
             sizes, bytes_each = self._sizes, self._each
             # FSDP gathers embedding and head together
-            ends = sizes.vocabulary * sizes.hidden * (1 if sizes.is_tied else 2)
-            layer = (sizes.num_parameters - ends) // max(1, sizes.layers)
-            passing = (ends + layer) * (bytes_each + _FLOAT32)
-            return _FLOAT32 * self._num_trained // self._processes + passing
+            layer = (sizes.num_parameters - self._ends) // max(1, sizes.layers)
+            passing = (self._ends + layer) * (bytes_each + _FLOAT32)
+            return _FLOAT32 * self._num_trained // self._shards + passing
         own = 0
         if self._has_masters and not self._has_adapters:
             own = self._each * self._sizes.vocabulary * self._sizes.hidden
         return _FLOAT32 * self._num_trained + own
 
     @property
+    def _ends(self) -> int:
+        """The weights of embedding and head."""
+        sizes = self._sizes
+        return sizes.vocabulary * sizes.hidden * (1 if sizes.is_tied else 2)
+
+    @property
     def reference(self) -> int:
-        """Further copies of the model that stand still, or follow in steps."""
+        """Further copies of the model that stand still, or follow in steps.
+
+        Of several processes each has its part of a frozen reference, and its ends whole
+        where a full KL reads them.
+        """
         copies, whole = 0, self._sizes.num_parameters
         if self._stage.reference_kind == "frozen":
             # 4 bits cannot take over what was trained
             copies = self._each * whole if self._stage.reference_moves else self._base
             if self._config.reference.mix_every_steps and self._each < _FLOAT32:
                 copies += _FLOAT32 * whole
+            kept = self._ends if self._config.loss.kl_estimator == "full" else 0
+            share = (kept + (whole - kept) / self._shards) / whole
+            copies = round(share * copies)
         if self._config.rollout.source == "start":
             copies += self._base
         if self._measures_start and not self._is_on_gpu:

@@ -187,6 +187,7 @@ class MemoryEstimate:
     unknown_reward_models: tuple[str, ...] = ()  # paths; not counted
     is_one_step_off: bool = False  # it samples and updates at the same time
     sizes: PassSizes | None = None  # chosen for the GPU; None: all are configured
+    num_shards: int = 1  # processes that share what is trained and the reference
     is_least: bool = False  # the GPU is not known, so its sizes are the smallest
 
     @property
@@ -222,7 +223,7 @@ def estimate(
 
     For a run in phases, that of the largest phase. Settings that depend on a GPU's free
     memory are chosen for `gpu_bytes`; if that is unknown or too little, the smallest
-    sizes are used.
+    sizes are used. Of several nodes each has the whole model in parts if it fits so.
 
     Args:
         config: of the run.
@@ -240,21 +241,33 @@ def estimate(
     else:
         sizes = dimensions_of(model_config)
     weighed = weigh_reward_models(config, on_gpu=on_gpu)
-    return max(
-        (
-            _estimate_phase(
-                phase,
-                sizes,
-                weighed,
-                on_gpu=on_gpu,
-                gpu_bytes=gpu_bytes,
-                has_snapshot=config.has_snapshot,
-                largest_set=largest_set,
-            )
-            for phase in config.phase_configs
-        ),
-        key=lambda memory: memory.total,
-    )
+
+    def shared_by(num_shards: int) -> MemoryEstimate:
+        return max(
+            (
+                _estimate_phase(
+                    phase,
+                    sizes,
+                    weighed,
+                    on_gpu=on_gpu,
+                    gpu_bytes=gpu_bytes,
+                    has_snapshot=config.has_snapshot,
+                    largest_set=largest_set,
+                    num_shards=num_shards,
+                )
+                for phase in config.phase_configs
+            ),
+            key=lambda memory: memory.total,
+        )
+
+    distributed = config.distributed
+    if 1 < distributed.num_processes < distributed.num_ranks:
+        by_node = shared_by(distributed.num_processes)
+        if not takes_gpu(config.model.device, on_gpu=on_gpu) or (
+            gpu_bytes is not None and by_node.total <= gpu_bytes - SPARE_BYTES
+        ):
+            return by_node
+    return shared_by(distributed.num_ranks)
 
 
 def _estimate_phase(
@@ -266,6 +279,7 @@ def _estimate_phase(
     gpu_bytes: int | None,
     has_snapshot: bool,
     largest_set: int,
+    num_shards: int,
 ) -> MemoryEstimate:
     config = phase.config
 
@@ -276,6 +290,7 @@ def _estimate_phase(
             on_gpu=on_gpu,
             tokens=passes.tokens,
             recomputes=passes.checkpointing,
+            num_shards=num_shards,
             largest_set=largest_set,
         )
 
@@ -329,6 +344,7 @@ def _estimate_phase(
             reward_models_elsewhere=weighed.elsewhere,
             unknown_reward_models=weighed.unknown,
             is_one_step_off=config.rollout.one_step_off,
+            num_shards=num_shards,
         )
 
     tokens = config.optim.micro_batch_tokens

@@ -15,9 +15,11 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from tests.trainer.model.test_adapters import adapt_as_on_a_gpu
 from tests.trainer.model.test_minibatches import CPU
 from tests.trainer.samples import make_batch
-from trainer.config import ModelConfig
+from tests.trainer.tiny import config_tree
+from trainer.config import ModelConfig, RunConfig
 from trainer.model.microbatches import Minibatch, shard_micro_batches
 from trainer.model.policy import Policy, load_policy
+from trainer.model.reference import make_reference
 from trainer.parallel import fsdp as sharding
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import World
@@ -72,6 +74,35 @@ def test_each_process_keeps_its_part(model_folder):
     assert len(parts) == len(list(spread.model.parameters()))
     assert sum(p.numel() for p in parts) == num_parameters
     assert sum(p.to_local().numel() for p in parts) < num_parameters / 4
+
+
+def test_each_node_keeps_all_parts(model_folder):
+    policy = policy_of(model_folder)
+    num_parameters = policy.num_parameters
+
+    spread = ShardedPolicy(policy, WORLD, num_shards=4)
+
+    parts = [p for p in spread.model.parameters() if isinstance(p, DTensor)]
+    assert sum(p.numel() for p in parts) == num_parameters
+    own = sum(p.to_local().numel() for p in parts)
+    assert num_parameters / 4 <= own < num_parameters / 2
+    assert spread.num_shards == 4
+    assert dist.get_process_group_ranks(spread.replicas) == [1, 5]
+
+
+@pytest.mark.parametrize("estimator", ["k3", "full"])
+def test_each_process_keeps_its_part_of_a_reference(estimator, model_folder, rows_path):
+    loss = {"kl_coef": 0.1, "kl_estimator": estimator}
+    tree = config_tree(model_folder, rows_path, loss=loss)
+    (phase,) = RunConfig.model_validate(tree).phase_configs
+    spread = ShardedPolicy(policy_of(model_folder), WORLD)
+
+    reference = make_reference(phase, spread)
+
+    weights = dict(reference.policy.model.named_parameters())
+    whole = {name for name, part in weights.items() if not isinstance(part, DTensor)}
+    ends = {"model.embed_tokens.weight", "model.norm.weight"}
+    assert whole == (ends if estimator == "full" else set())
 
 
 def test_adapters_in_bfloat16_have_float32_parts(model_folder, monkeypatch):

@@ -784,7 +784,9 @@ def test_sizes_of_a_run_follow_the_gpus_free_memory(policy, monkeypatch):
     monkeypatch.setattr(select, "memory_of", lambda _device: memory)
 
     one, two = (
-        select._settings(config_of(rollout={"max_batch_rows": rows}), policy)
+        select._settings(
+            config_of(rollout={"max_batch_rows": rows}), policy, num_shards=1
+        )
         for rows in (4, 8)
     )
 

@@ -29,6 +29,7 @@ PREFERENCE = {
 # embedding 1000 x 64, norms 7 x 64.
 NUM_LINEAR = 3 * (64 * 192 + 3 * 64 * 176)
 NUM_TIED = NUM_LINEAR + 64_000 + 7 * 64
+NODES = {"where": "ray", "num_nodes": 2, "num_processes": 2}
 
 
 def of(
@@ -309,13 +310,50 @@ def test_several_processes_share_all_but_what_is_sampled_from():
 
     four = of(model=model, distributed={"num_processes": 4})
 
-    nodes = {"where": "ray", "num_nodes": 2, "num_processes": 2}
-    assert of(model=model, distributed=nodes) == four
     assert four.weights == one.weights == 2 * NUM_TIED
     assert four.master_weights == NUM_TIED
     assert four.optimizer == one.optimizer // 4
     assert NUM_TIED < four.gradients < one.gradients
     assert four.kv_cache < one.kv_cache
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({}, 2 * NUM_TIED / 4),
+        ({"reference": {"mix_every_steps": 1}}, (2 + 4) * NUM_TIED / 4),
+        ({"distributed": NODES}, 2 * NUM_TIED / 2),  # a node's two have all of it
+        # the embedding stays whole, since a full KL reads it outside of a pass
+        (
+            {"loss": {"kl_coef": 0.1, "kl_estimator": "full"}},
+            2 * (64_000 + (NUM_TIED - 64_000) / 4),
+        ),
+        ({"model": {"dtype": "bfloat16", "lora_rank": 4}}, 0),  # the policy's own base
+    ],
+)
+def test_a_frozen_reference_is_shared_by_processes(parts, expected):
+    usual = {
+        "model": {"dtype": "bfloat16"},
+        "loss": {"kl_coef": 0.1},
+        "distributed": {"num_processes": 4},
+    }
+
+    assert of(**usual | parts).reference == expected
+
+
+def test_each_node_has_all_parts_where_they_fit():
+    """By hand: a node's two processes hold 4 + 8 bytes a weight, four hold half."""
+    config = config_of(model={"dtype": "bfloat16"}, distributed=NODES)
+    least = estimate(config, LLAMA, on_gpu=True)
+
+    def shards(room: int) -> int:
+        return estimate(config, LLAMA, on_gpu=True, gpu_bytes=room).num_shards
+
+    by_node = estimate(config, LLAMA, on_gpu=True, gpu_bytes=2**34)
+    assert (least.num_shards, by_node.num_shards) == (4, 2)
+    assert least.master_weights + least.optimizer == (4 + 8) * NUM_TIED // 4
+    assert by_node.master_weights + by_node.optimizer == (4 + 8) * NUM_TIED // 2
+    assert shards(2**30 + by_node.always) == 4
 
 
 def test_several_processes_hold_the_embedding_and_the_head_together():
