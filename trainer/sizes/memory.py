@@ -242,7 +242,7 @@ def estimate(
         sizes = dimensions_of(model_config)
     weighed = weigh_reward_models(config, on_gpu=on_gpu)
 
-    def shared_by(num_shards: int) -> MemoryEstimate:
+    def shared_by(num_shards: int, gpu_bytes: int | None) -> MemoryEstimate:
         return max(
             (
                 _estimate_phase(
@@ -262,12 +262,12 @@ def estimate(
 
     distributed = config.distributed
     if 1 < distributed.num_processes < distributed.num_ranks:
-        by_node = shared_by(distributed.num_processes)
-        if not takes_gpu(config.model.device, on_gpu=on_gpu) or (
-            gpu_bytes is not None and by_node.total <= gpu_bytes - SPARE_BYTES
-        ):
-            return by_node
-    return shared_by(distributed.num_ranks)
+        least = shared_by(distributed.num_processes, None)
+        room = (gpu_bytes or 0) - SPARE_BYTES - least.always
+        fits = least.total - least.always <= UPDATE_SHARE * room
+        if fits or not takes_gpu(config.model.device, on_gpu=on_gpu):
+            return shared_by(distributed.num_processes, gpu_bytes)
+    return shared_by(distributed.num_ranks, gpu_bytes)
 
 
 def _estimate_phase(

@@ -1,6 +1,7 @@
 """What a model folder lacks, and what a GPU cannot do, is said before a run starts."""
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable
@@ -26,7 +27,9 @@ from trainer.data import PromptRenderer, Row
 from trainer.hub import check_source
 from trainer.model import classifier, loading
 from trainer.model.policy import Policy, load_policy
+from trainer.parallel.world import World
 from trainer.run import setup
+from trainer.sizes.model_sizes import dimensions_of
 
 UP = "model.layers.1.mlp.up_proj.weight"
 CPU = torch.device("cpu")
@@ -202,6 +205,35 @@ def test_a_run_that_no_gpu_holds_is_refused_before_loading(
     with pytest.raises(ValueError, match="GiB"):
         hold(100_000)
     hold(2**31)
+
+
+def test_a_run_is_refused_by_the_parts_that_each_gpu_holds(
+    folder, rows_path, monkeypatch
+):
+    """By hand, bytes a weight: the copy 2, and of a shard 4 of it, 8 of moments and 2
+    of the reference."""
+    monkeypatch.setattr(setup, "pick_device", lambda _: torch.device("cuda"))
+    tree = config_tree(folder, rows_path, loss={"kl_coef": 0.1})
+    tree["model"]["dtype"] = "bfloat16"
+    config = RunConfig.model_validate(tree)
+    sizes = json.loads((folder / "config.json").read_bytes())
+    num_weights = dimensions_of(sizes).num_parameters
+
+    def hold(world: World, num_bytes: float) -> int:
+        memory = SimpleNamespace(total_bytes=lambda: math.ceil(num_bytes))
+        monkeypatch.setattr(setup, "memory_of", lambda _device: memory)
+        return setup.check_memory(config, world)
+
+    for world, needs in (
+        (World(), 16),
+        (World(size=2), 2 + 14 / 2),
+        (World(size=4), 2 + 14 / 4),
+        (World(size=4, nodes=2), 2 + 14 / 4),
+    ):
+        assert hold(world, needs * num_weights) == world.size
+        with pytest.raises(ValueError, match="GiB on each GPU"):
+            hold(world, needs * num_weights - 8)
+    assert hold(World(size=4, nodes=2), 2**31) == 2
 
 
 @pytest.mark.parametrize(

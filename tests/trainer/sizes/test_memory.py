@@ -343,7 +343,8 @@ def test_a_frozen_reference_is_shared_by_processes(parts, expected):
 
 def test_each_node_has_all_parts_where_they_fit():
     """By hand: a node's two processes hold 4 + 8 bytes a weight, four hold half."""
-    config = config_of(model={"dtype": "bfloat16"}, distributed=NODES)
+    model = {"dtype": "bfloat16", "gradient_checkpointing": True}
+    config = config_of(model=model, distributed=NODES)
     least = estimate(config, LLAMA, on_gpu=True)
 
     def shards(room: int) -> int:
@@ -353,7 +354,9 @@ def test_each_node_has_all_parts_where_they_fit():
     assert (least.num_shards, by_node.num_shards) == (4, 2)
     assert least.master_weights + least.optimizer == (4 + 8) * NUM_TIED // 4
     assert by_node.master_weights + by_node.optimizer == (4 + 8) * NUM_TIED // 2
-    assert shards(2**30 + by_node.always) == 4
+    # the smallest passes may take nine tenths of what is left
+    room = 2**30 + by_node.always + (by_node.total - by_node.always) / 0.9
+    assert (shards(int(room) - 1), shards(int(room) + 1)) == (4, 2)
 
 
 def test_several_processes_hold_the_embedding_and_the_head_together():
