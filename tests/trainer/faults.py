@@ -69,6 +69,19 @@ def memory_runs_out_going_backward(rank: int) -> None:
     _replace(around, rank=rank)
 
 
+def memory_runs_out_in_the_reference(rank: int) -> None:
+    """In the second layer of the pass over the reference, which comes first."""
+    layers: list[Any] = []
+
+    def around(layer: Any, hidden: torch.Tensor) -> None:
+        if len(hidden) > ROOM and not any(p.requires_grad for p in layer.parameters()):
+            layers.append(layer)
+            if layer is not layers[0]:
+                _refuse()
+
+    _replace(around, rank=rank)
+
+
 def there_is_no_memory(rank: int) -> None:
     _replace(_refuse, rank=rank)
 

@@ -52,6 +52,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full-kl": {"loss": {"kl_coef": 0.05, "kl_estimator": "full"}},
     "adaptive-kl": {"loss": {"kl_coef": 0.05, "kl_target": 0.5, "kl_horizon": 200}},
     "reset-reference": KL | {"reference": {"reset_every_steps": 2}},
+    "mix-reference": KL | {"reference": {"mix_every_steps": 1, "mix_alpha": 0.3}},
     "process-credit": {"advantage": {"credit": "process"}, "reward": STEPS},
     "by-length": OFTEN
     | {
@@ -331,6 +332,22 @@ def test_adapters_of_two_processes_are_resumed_by_one(
     one = alone(config, "one-from-two", "--resume-from", checkpoint)
 
     assert_same_story(one, two, after=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("began", ["alone", "together"])
+def test_a_reference_that_moved_is_handed_on(began, model_folder, rows_path, tmp_path):
+    config = write_config(
+        tmp_path, tree_of(model_folder, rows_path, **VARIANTS["mix-reference"])
+    )
+    begin, go_on = (alone, together) if began == "alone" else (together, alone)
+    first = begin(config, "first")
+    checkpoint = first / "checkpoints" / "step-000002-attempt-1"
+
+    second = go_on(config, "second", "--resume-from", checkpoint)
+
+    assert (checkpoint / "reference" / "weights.safetensors").exists()
+    assert_same_story(second, first, after=2)
 
 
 @pytest.mark.slow

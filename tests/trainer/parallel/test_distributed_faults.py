@@ -16,7 +16,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     "fault",
-    [faults.memory_runs_out_going_forward, faults.memory_runs_out_going_backward],
+    [
+        faults.memory_runs_out_going_forward,
+        faults.memory_runs_out_going_backward,
+        faults.memory_runs_out_in_the_reference,
+    ],
 )
 def test_all_do_the_step_again_with_less_at_once(
     fault, model_folder, rows_path, tmp_path
