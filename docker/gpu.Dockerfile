@@ -23,9 +23,10 @@ RUN useradd --system --uid 10001 --create-home cohort \
  && install -d -o cohort -g cohort -m 0700 /data /home/cohort/.cache
 COPY manage.py ./
 COPY dashboard ./dashboard
+COPY cohort ./cohort
 COPY trainer ./trainer
 # Read-only from here on.
-RUN python3 -m compileall -q dashboard trainer
+RUN python3 -m compileall -q cohort dashboard trainer
 ENV COHORT_DATA=/data \
     COHORT_LOG_FORMAT=json \
     DJANGO_SETTINGS_MODULE=dashboard.settings \

@@ -35,6 +35,7 @@ WORKDIR /app
 COPY --from=packages /venv /venv
 COPY --from=front-end /build/node_modules ./node_modules
 COPY manage.py ./
+COPY cohort ./cohort
 COPY dashboard ./dashboard
 COPY trainer ./trainer
 COPY templates ./templates
@@ -42,7 +43,7 @@ COPY static ./static
 RUN /venv/bin/python -m dashboard.web.downloads static \
       node_modules/@tabler/core/dist/css node_modules/diff/dist node_modules/htmx.org/dist \
       node_modules/plotly.js-cartesian-dist-min /venv/lib/python3.11/site-packages/ninja/static \
- && /venv/bin/python -m compileall -q dashboard trainer
+ && /venv/bin/python -m compileall -q cohort dashboard trainer
 # Read-only from here on.
 ENV PATH=/venv/bin:$PATH \
     COHORT_DATA=/data \

@@ -58,6 +58,7 @@ PROSE = {
 }
 # Packages whose docstrings are checked; and words that begin none of them.
 DOCUMENTED = (
+    "cohort/",
     "dashboard/accounts/",
     "dashboard/alerts/",
     "dashboard/analysis/",

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainer.client.mismatch import (
+from cohort.mismatch import (
     DIFFERENCE_EDGES,
     GAP_EDGES,
     NUM_POSITIONS,
@@ -281,7 +281,7 @@ class MismatchMeasured(Event):
     """The gap between sampler and trainer, of a step's groups that were trained on.
 
     It stands behind them, and in front of `StepFinished`. Bins and edges are those of
-    `trainer.client.mismatch`. The policy's tokens in the loss count, if they have a μ.
+    `cohort.mismatch`. The policy's tokens in the loss count, if they have a μ.
     """
 
     type: Literal["mismatch_measured"] = "mismatch_measured"

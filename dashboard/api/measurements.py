@@ -13,6 +13,7 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
 from pydantic import Field
 
+from cohort.lines import plain
 from dashboard.analysis.mismatch.advice import read_lab
 from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import Problem, or_404, refuse_field
@@ -49,7 +50,6 @@ from dashboard.transfers.export_runs import (
 )
 from dashboard.transfers.export_tables import Span
 from dashboard.web.downloads import attach
-from trainer.client.lines import plain
 from trainer.metric_names import better_of, find_metric, group_of, title_of
 
 router = Router(tags=["Metrics"], auth=READ)

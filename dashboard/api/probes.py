@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from ninja import Router, Schema, Status
 from pydantic import Field
 
+from cohort.lines import plain
 from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     MAX_PROMPTS,
@@ -39,7 +40,6 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.runs.launch.verdict import verdict_of
-from trainer.client.lines import plain
 
 router = Router(tags=["Probes"], auth=READ)
 

@@ -9,6 +9,7 @@ from django.db.models import Count, QuerySet, Sum
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
+from cohort.lines import plain
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse, refuse_field
@@ -43,7 +44,6 @@ from dashboard.transfers.import_files import (
 )
 from dashboard.transfers.import_preview import WEIGHT, MakeForm
 from dashboard.transfers.models import RunImport
-from trainer.client.lines import plain
 
 router = Router(tags=["Run imports"], auth=READ)
 

@@ -14,6 +14,7 @@ from django.http import HttpRequest, QueryDict
 from ninja import Path, Query, Schema
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from cohort.lines import plain
 from dashboard.api.problems import (
     Problem,
     WrongField,
@@ -25,7 +26,6 @@ from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
 from dashboard.web.edits import find_changes
-from trainer.client.lines import plain
 
 S = TypeVar("S", bound=Schema)
 Item = TypeVar("Item")

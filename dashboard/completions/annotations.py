@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from django.http import Http404
 from django.utils import timezone
 
+from cohort.lines import number
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.completions.models import (
@@ -32,7 +33,6 @@ from dashboard.completions.turns import preference_pair
 from dashboard.project.database import clean_text, fetch_all
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
-from trainer.client.lines import number
 
 # The characters of a Django username; punctuation after it does not count.
 NAME = re.compile(r"(?<![\w@.+-])@([\w@.+-]*\w)")

@@ -1,7 +1,7 @@
 """The gap between sampler and trainer: packed by step, and read as arrays.
 
 With μ the sampler's probability of a token and π the trainer's, d = ln π - ln μ. Bins
-and edges are those of `trainer.client.mismatch`. Records are little-endian, without
+and edges are those of `cohort.mismatch`. Records are little-endian, without
 padding, as in signals/records.py.
 """
 
@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboard.completions.models import Group, MismatchStep
-from dashboard.runs.models import Run
-from trainer.client.mismatch import (
+from cohort.mismatch import (
     BIN_SUMS,
     DIFFERENCE_EDGES,
     GAP_EDGES,
@@ -24,6 +22,8 @@ from trainer.client.mismatch import (
     SIGNS,
     SUMS,
 )
+from dashboard.completions.models import Group, MismatchStep
+from dashboard.runs.models import Run
 from trainer.events import GapBins, GapSums, MismatchMeasured
 
 Records = NDArray[np.void]

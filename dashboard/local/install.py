@@ -268,7 +268,7 @@ def site_packages(environment: Path) -> Path:
 
 
 def install_client() -> None:
-    """This checkout's client: `import trainer.client` in .venv, and the command."""
+    """Install this checkout's client: `import cohort` in .venv, and the command."""
     path = site_packages(VENV) / "cohort-checkout.pth"
     line = f"{ROOT}\n"
     if not is_stamped(path, line):
@@ -280,7 +280,7 @@ def install_command() -> None:
     path = VENV / "bin" / "cohort"
     root, python = shlex.quote(str(ROOT)), shlex.quote(str(PYTHON))
     script = f"""#!/bin/sh
-PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m trainer.client "$@"
+PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}" exec {python} -P -m cohort "$@"
 """
     if not is_stamped(path, script):
         path.write_text(script)

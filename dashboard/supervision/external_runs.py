@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
+from cohort.lines import plain
 from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
@@ -31,7 +32,6 @@ from dashboard.supervision.external_events import (
 )
 from dashboard.supervision.lease import Claim, close_attempt
 from dashboard.supervision.takeover import cut_history
-from trainer.client.lines import plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from cohort.lines import number
 from dashboard.completions.mismatch import pack_mismatch
 from dashboard.completions.models import Group, MismatchStep
 from dashboard.completions.tokens import pack_tokens
@@ -34,7 +35,6 @@ from dashboard.supervision.rollups import (
     take_ids,
     text_array,
 )
-from trainer.client.lines import number
 from trainer.events import (
     CheckpointSaved,
     Evaluated,

@@ -13,6 +13,7 @@ import pyarrow as pa
 from django.db.models import F, Func, Q, QuerySet
 from django.utils.http import content_disposition_header
 
+from cohort.lines import number
 from dashboard.completions.annotations import (
     Annotations,
     annotated_group_ids,
@@ -23,7 +24,6 @@ from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.transfers.export_tables import TYPES, WRITERS, Record, Sink, Span, Table
 from dashboard.transfers.tensorboard import write_scalars, write_version
 from dashboard.web.downloads import Streamed
-from trainer.client.lines import number
 
 FileName = Literal[
     "metrics.csv",

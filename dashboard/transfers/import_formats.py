@@ -24,6 +24,15 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from cohort.lines import (
+    Completion,
+    guess_turns,
+    mean,
+    number,
+    rule_name,
+    turns_of,
+    write_turns,
+)
 from dashboard.datasets.parsing.records import (
     Record,
     Refusal,
@@ -34,15 +43,6 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.row import Prompt, as_json
 from dashboard.project.database import clean_json
-from trainer.client.lines import (
-    Completion,
-    guess_turns,
-    mean,
-    number,
-    rule_name,
-    turns_of,
-    write_turns,
-)
 from trainer.events import EndReason, TurnRecord
 from trainer.rewards.rule import Answer, as_answer, message_text
 

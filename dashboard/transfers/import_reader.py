@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import itemgetter
 
+from cohort.lines import metric_name, number
 from dashboard.datasets.parsing.detection import Detected, detect, read_records
 from dashboard.datasets.parsing.parquet import read_parquet_files
 from dashboard.datasets.parsing.records import (
@@ -30,7 +31,6 @@ from dashboard.transfers.import_formats import (
 )
 from dashboard.transfers.models import ImportFile
 from dashboard.transfers.tensorboard import is_event_file, read_scalars
-from trainer.client.lines import metric_name, number
 
 TENSORBOARD = "TensorBoard"
 WANDB = "W&B"

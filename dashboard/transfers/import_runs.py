@@ -15,6 +15,7 @@ import numpy as np
 from django.db import transaction
 from django.db.models.functions import Now
 
+from cohort.lines import mean, metrics_of, signal_of, std
 from dashboard.accounts.services import record
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import open_draft
@@ -36,7 +37,6 @@ from dashboard.transfers.import_preview import Findings, digest_of
 from dashboard.transfers.import_reader import read_files
 from dashboard.transfers.models import RunImport
 from trainer.algorithm.advantages import group_advantages, reward_matrix
-from trainer.client.lines import mean, metrics_of, signal_of, std
 from trainer.config import AdvantageConfig
 from trainer.events import (
     Event,

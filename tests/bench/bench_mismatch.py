@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from django.urls import reverse
 
+from cohort.mismatch import measure_gaps
 from dashboard.completions.mismatch import pack_mismatch
 from dashboard.completions.models import MismatchStep
 from tests.bench.machine import heading, say, table
@@ -16,7 +17,6 @@ from tests.dashboard.analysis.mismatch.seeded import (
     store_tokens,
 )
 from tests.dashboard.completions.factories import make_group, make_run
-from trainer.client.mismatch import measure_gaps
 from trainer.events import MismatchMeasured
 
 pytestmark = pytest.mark.load

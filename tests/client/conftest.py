@@ -2,10 +2,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from cohort import delivery
+from cohort import delivery as sending
+from cohort.http import Server
 from tests.client.server import FakeServer, serve
-from trainer.client import delivery
-from trainer.client import delivery as sending
-from trainer.client.http import Server
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from trainer.client.http import Server
+from cohort.http import Server
 from trainer.events import Event, parse_event
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from cohort.__main__ import main
+from cohort.http import Server, find_server, login_path, save_login
+from cohort.reporter import Reporter
 from tests.client.server import FakeServer, serve
 from tests.client.test_reporter import UNREACHABLE, kinds, report
-from trainer.client.__main__ import main
-from trainer.client.http import Server, find_server, login_path, save_login
-from trainer.client.reporter import Reporter
 
 
 class ServerWithLogin(FakeServer):

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from cohort.http import Server
+from cohort.reporter import Reporter
+from cohort.verl import Follower, follow
 from tests.client.server import FakeServer
 from tests.environment import child_environment
-from trainer.client.http import Server
-from trainer.client.reporter import Reporter
-from trainer.client.verl import Follower, follow
 from trainer.events import GroupScored, StepFinished
 
 
@@ -141,7 +141,7 @@ def test_a_folder_followed_before_keeps_the_name_of_its_run(
 def run_until(server: Server, folder: Path, is_done: Callable[[], bool]) -> None:
     environment = child_environment()
     environment |= {"COHORT_URL": server.url, "COHORT_TOKEN": server.token}
-    command = [sys.executable, "-m", "trainer.client", "verl", str(folder)]
+    command = [sys.executable, "-m", "cohort", "verl", str(folder)]
     with subprocess.Popen(command, env=environment) as child:
         end = monotonic() + 30
         while not is_done() and monotonic() < end:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from trainer.client.mismatch import (
+from cohort.mismatch import (
     DIFFERENCE_EDGES,
     GAP_EDGES,
     SUMS,

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
+from cohort.delivery import Delivery
+from cohort.http import Server, Unreachable
+from cohort.mismatch import GapMeasure, measure_gaps
+from cohort.reporter import Completion, Reporter, Turn
+from cohort.spool import Spool
 from tests.client.server import FakeServer, serve
 from tests.environment import child_environment
-from trainer.client.delivery import Delivery
-from trainer.client.http import Server, Unreachable
-from trainer.client.mismatch import GapMeasure, measure_gaps
-from trainer.client.reporter import Completion, Reporter, Turn
-from trainer.client.spool import Spool
 from trainer.events import (
     CallRecord,
     GroupScored,
@@ -316,7 +316,7 @@ def test_a_folder_that_cannot_be_written_does_not_stop_the_training(tmp_path, ca
 def test_the_trainer_does_not_wait_for_a_stalled_disk(
     fake, server, tmp_path, monkeypatch
 ):
-    from trainer.client import reporter as module
+    from cohort import reporter as module
 
     recovers = threading.Event()
     monkeypatch.setattr(module, "MAX_QUEUED", 4)
@@ -356,7 +356,7 @@ def test_a_reporter_that_is_never_closed_ends_its_run_at_exit(
     fake, server, tmp_path, end, kind
 ):
     program = (
-        "from trainer.client.reporter import Reporter\n"
+        "from cohort.reporter import Reporter\n"
         "r = Reporter('mine', folder='run'); r.step(1, {'loss': 1.0})\n" + end
     )
     environment = child_environment()
@@ -404,14 +404,13 @@ def test_a_server_without_a_response_is_unreachable():
 
 def test_it_is_imported_without_the_rest_of_cohort(tmp_path):
     """As where only the client is installed."""
-    (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer" / "client").symlink_to(ROOT / "trainer" / "client")
-    paths = (ROOT / "trainer" / "client").glob("*.py")
+    (tmp_path / "cohort").symlink_to(ROOT / "cohort")
+    paths = (ROOT / "cohort").glob("*.py")
     modules = sorted({path.stem for path in paths} - {"mismatch"})  # it needs numpy
     program = (
         "import importlib, json, sys\n"
         f"for name in {[m for m in modules if m != '__init__']!r}:\n"
-        "    importlib.import_module('trainer.client.' + name)\n"
+        "    importlib.import_module('cohort.' + name)\n"
         "imported = {m.partition('.')[0] for m in sys.modules}\n"
         "print(json.dumps(sorted(imported - set(sys.stdlib_module_names))))\n"
     )
@@ -430,7 +429,7 @@ def test_it_is_imported_without_the_rest_of_cohort(tmp_path):
         check=True,
     )
 
-    assert json.loads(process.stdout) == ["__main__", "trainer"]
+    assert json.loads(process.stdout) == ["__main__", "cohort"]
 
 
 def test_a_server_restored_from_a_backup_gets_its_missing_lines_again(

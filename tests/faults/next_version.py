@@ -73,7 +73,7 @@ NAME = "9000_of_the_next_release"
 class NextVersion:
     def __init__(self, root: Path, leaves: Mapping[str, str]) -> None:
         self.root = root
-        for part in ("dashboard", "trainer"):
+        for part in ("cohort", "dashboard", "trainer"):
             away = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / part, root / part, ignore=away)
         shutil.copy(ROOT / "manage.py", root)

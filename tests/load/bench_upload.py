@@ -1,6 +1,6 @@
 """A large file through the front door: `pytest -m load -s tests/load/bench_upload.py`.
 
-COHORT_LOAD_MB megabytes of JSON lines (1,000) are sent in parts by `trainer.client` and
+COHORT_LOAD_MB megabytes of JSON lines (1,000) are sent in parts by `cohort` and
 imported by the default worker, all on this machine. Memory is the most that the web
 process, and any process of the workers, has ever held.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from cohort import Client
 from tests.bench.bench_import import record
 from tests.bench.machine import heading, say, table
 from tests.load.stack import peak_mb, resident_mb, running_stack
-from trainer.client import Client
 
 pytestmark = pytest.mark.load
 NUM_MB = int(os.environ.get("COHORT_LOAD_MB", "1000"))

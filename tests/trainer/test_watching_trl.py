@@ -1,6 +1,8 @@
 """The real GRPOTrainer of TRL, watched: everything is reported, nothing is changed."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from cohort.http import Server
+from cohort.trl import watch
 from tests.client.server import FakeServer, serve
 from tests.trainer.rollout.test_chat import chat_tokenizer
 from tests.trainer.tiny import write_model
-from trainer.client.http import Server
-from trainer.client.trl import watch
 from trainer.events import Evaluated, GroupScored, MismatchMeasured, StepFinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -259,6 +261,53 @@ def test_a_metric_of_a_step_is_not_the_mean_that_trl_logs(
     assert "reward/mean" not in steps[4]  # it was not sampled in this step
 
 
+IMPORTS = {
+    "before": "import cohort\nimport transformers, trl",
+    "after": "import transformers, trl\ntrl.GRPOTrainer\nimport cohort",
+}
+
+
+@pytest.mark.parametrize("order", IMPORTS)
+def test_report_to_names_the_callback_in_any_order_of_imports(order):
+    program = (
+        f"{IMPORTS[order]}\n"
+        "from transformers.integrations.integration_utils import (\n"
+        "    get_reporting_integration_callbacks as get_callbacks\n"
+        ")\n"
+        "assert get_callbacks('cohort') == [cohort.trl.ReportTo]\n"
+    )
+
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_report_to_reports_as_watching_does(
+    model_folder, tmp_path, fake, server, monkeypatch
+):
+    monkeypatch.setenv("COHORT_URL", server.url)
+    monkeypatch.setenv("COHORT_TOKEN", server.token)
+    trainer = make(model_folder, tmp_path, report_to="cohort", run_name="theirs")
+
+    trainer.train()
+
+    assert [o["name"] for o in fake.openings] == ["theirs"]
+    assert sorted(steps_of(fake)) == [1, 2, 3]
+    assert all(len(groups_of(fake, step)) == 2 for step in (1, 2, 3))
+    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+
+
+def test_a_watched_trainer_with_report_to_is_reported_once(
+    model_folder, tmp_path, fake, server, monkeypatch
+):
+    monkeypatch.setenv("COHORT_URL", server.url)
+    monkeypatch.setenv("COHORT_TOKEN", server.token)
+    trainer = make(model_folder, tmp_path, report_to="cohort", max_steps=1)
+    watch(trainer, name="watched", server=server)
+
+    trainer.train()
+
+    assert [o["name"] for o in fake.openings] == ["watched"]
+
+
 class Keeping:
     """Copies what TRL measured by the end of each step."""
 
@@ -318,7 +367,7 @@ class Without:
 def test_an_error_of_the_watcher_never_reaches_the_training(
     model_folder, tmp_path, fake, server, monkeypatch, caplog
 ):
-    from trainer.client import trl
+    from cohort import trl
 
     def fails(*_: Any) -> None:
         raise RuntimeError("a bug")

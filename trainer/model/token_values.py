@@ -26,9 +26,9 @@ from itertools import chain
 import numpy as np
 import torch
 
+from cohort.mismatch import GapMeasure, measure_gaps
 from trainer.algorithm.loss import BatchTotals, aggregate, compares_with_the_old_policy
 from trainer.algorithm.token_stats import TokenStatistics
-from trainer.client.mismatch import GapMeasure, measure_gaps
 from trainer.config import LossConfig, RunConfig
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import MicroBatch

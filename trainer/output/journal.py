@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from cohort.mismatch import round_numbers
 from trainer.alerts.conditions import FIRST
 from trainer.alerts.evaluator import Metrics, Recovered, RuleEvaluator, Triggered
 from trainer.alerts.rules import BY_CODE, meaningless_rules
 from trainer.algorithm.loss import compares_with_the_old_policy
-from trainer.client.mismatch import round_numbers
 from trainer.config import RunConfig
 from trainer.console import print_line
 from trainer.data import uses_chat_template

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import torch
 
+from cohort.mismatch import GapMeasure
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.loss import BatchTotals
 from trainer.algorithm.token_stats import TokenStatistics
-from trainer.client.mismatch import GapMeasure
 from trainer.config import RunConfig
 from trainer.gathering import Gathered
 from trainer.model.microbatches import Minibatch

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from cohort.mismatch import DIFFERENCE_EDGES, PROBABILITY_EDGES
 from dashboard.analysis.audit.changes import compare_ends, reached
 from dashboard.analysis.mismatch.counterfactuals import (
     CANDIDATES,
@@ -40,7 +41,6 @@ from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
 from dashboard.runs.queries import settings_of, where_it_runs
 from trainer.algorithm.corrections import effective_share, rounding_gap
-from trainer.client.mismatch import DIFFERENCE_EDGES, PROBABILITY_EDGES
 from trainer.config import LossConfig
 
 # Numbers are of the newest steps up to the one that is shown.

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cohort.mismatch import DIFFERENCE_EDGES, GAP_EDGES, SIGNS
 from dashboard.completions.mismatch import Counts, Mismatch, Numbers, Records
 from dashboard.completions.models import Group, GroupTokens
 from dashboard.completions.tokens import unpack_columns
@@ -26,7 +27,6 @@ from trainer.algorithm.corrections import (
     leaves_region,
     token_weights,
 )
-from trainer.client.mismatch import DIFFERENCE_EDGES, GAP_EDGES, SIGNS
 from trainer.config import LossConfig
 
 NUM_QUARTILES = 4

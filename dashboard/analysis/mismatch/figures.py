@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cohort.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
 from dashboard.analysis.mismatch.advice import Totals
 from dashboard.completions.mismatch import (
     Mismatch,
@@ -18,7 +19,6 @@ from dashboard.completions.mismatch import (
     Records,
     StepMismatch,
 )
-from trainer.client.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
 
 MAX_POINTS = 2_000  # of the chart of completions
 HOVER = "%{x} tokens, Σd %{y:.3~g} nats<extra></extra>"

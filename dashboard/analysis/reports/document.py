@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from cohort.lines import plain
 from dashboard.accounts.models import Team
 from dashboard.analysis.reports.block_options import Block, split_text
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.models import Pin, Report
 from dashboard.runs.models import Run
-from trainer.client.lines import plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,6 +17,7 @@ from django.db.models import Max, Q, QuerySet
 from django.http import Http404, HttpRequest
 from django.utils import timezone
 
+from cohort.lines import plain
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.reports.block_options import Block, list_blocks, replace_blocks
@@ -26,7 +27,6 @@ from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
 from dashboard.completions.forms import FilterForm
 from dashboard.project.errors import UserError
 from dashboard.web.edits import find_changes
-from trainer.client.lines import plain
 
 MAX_CHARS = 40_000
 MAX_BLOCKS = 30

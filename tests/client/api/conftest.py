@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from trainer.client import Client
+from cohort import Client
 
 # Models are imported when a fixture runs: this file is read before Django is set up.
 if TYPE_CHECKING:

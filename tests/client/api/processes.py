@@ -27,7 +27,7 @@ class Cohort:
 
     def start(self, *arguments: Any, **pipes: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "trainer.client", *map(str, arguments)],
+            [sys.executable, "-m", "cohort", *map(str, arguments)],
             env=self._environment,
             cwd=self._folder,
             text=True,

@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from trainer.client import Client
+from cohort import Client
 
 VERSION = {
     "id": 12,

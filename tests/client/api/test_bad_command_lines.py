@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from cohort.__main__ import main
+from cohort.output import MISUSED, REFUSED
 from dashboard.datasets.models import Dataset, Upload
 from dashboard.runs.models import Run
 from tests.inputs.test_command_lines import BROKEN, CONTENTS, LONG, PLACES, file_of
-from trainer.client.__main__ import main
-from trainer.client.output import MISUSED, REFUSED
 
 DEEP = "[" * 100_000
 HUGE = "9" * 5_000

@@ -5,6 +5,7 @@ import tarfile
 
 import pytest
 
+from cohort import Client, Refused
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.completions.factories import make_recipe
@@ -12,7 +13,6 @@ from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import queue_run
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
-from trainer.client import Client, Refused
 from trainer.events import Evaluated
 
 # The rows of these tests lack the column that it needs, so a launch warns.

@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
+from cohort.commands import COLUMNS
 from tests.client.api.processes import Cohort
 from tests.client.api.test_client_api import COUNTDOWN
 from tests.dashboard.completions.factories import make_recipe
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
-from trainer.client.commands import COLUMNS
 
 
 @pytest.fixture

@@ -14,17 +14,21 @@ import pytest
 from tests.dashboard.api.asking import make_token
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
-CLIENT = Path(__file__).parents[3] / "trainer" / "client"
+CLIENT = Path(__file__).parents[3] / "cohort"
 IMPORT_ALL = """
-import importlib, json, pkgutil, sys, trainer.client
-for one in pkgutil.walk_packages(trainer.client.__path__, "trainer.client."):
-    if one.name != "trainer.client.mismatch":  # whose calls ask for numpy
+import importlib, json, pkgutil, sys, cohort
+for one in pkgutil.walk_packages(cohort.__path__, "cohort."):
+    if one.name != "cohort.mismatch":  # whose calls ask for numpy
         importlib.import_module(one.name)
 print(json.dumps([one.partition(".")[0] for one in sys.modules]))
+import trainer.client, trainer.client.trl
+from trainer.client.api.run import RunDetail
+assert trainer.client.trl.watch is cohort.trl.watch
+assert RunDetail is cohort.RunDetail
 """
 USER = """
 from datetime import datetime
-from trainer.client import Client
+from cohort import Client
 
 run = Client().runs.launch("dr-grpo", dataset="sums", settings={"optim.num_steps": 7})
 reveal_type(run.created_at)
@@ -67,7 +71,7 @@ def test_it_needs_only_the_standard_library(installed, live_app, alice):
     presets = call(installed / "cohort", "presets", "list", "--json")
 
     assert imported.returncode == 0, imported.stderr
-    known = {*sys.stdlib_module_names, "trainer", "__main__", "_virtualenv"}
+    known = {*sys.stdlib_module_names, "cohort", "__main__", "_virtualenv"}
     assert set(json.loads(imported.stdout)) - known == set()
     assert "Alpha" in login.stdout
     assert token not in login.stdout + login.stderr

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from trainer.client import Refused, Unreachable
-from trainer.client.api import datasets
-from trainer.client.http import Server
+from cohort import Refused, Unreachable
+from cohort.api import datasets
+from cohort.http import Server
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ def on_a_terminal(url: str, *arguments: str) -> tuple[int, str]:
     terminal, its_end = pty.openpty()
     login = {"COHORT_URL": url, "COHORT_TOKEN": "t", "COLUMNS": "80"}
     child = subprocess.Popen(
-        [sys.executable, "-m", "trainer.client", *arguments],
+        [sys.executable, "-m", "cohort", *arguments],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": python_path(), **login},
         stdin=its_end,
         stdout=its_end,

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from cohort import Refused, Unreachable
+from cohort.__main__ import main
+from cohort.api import connection as module
 from tests.client.api.scripted import IMPORT, VERSION, Scripted, run_tree
-from trainer.client import Refused, Unreachable
-from trainer.client.__main__ import main
-from trainer.client.api import connection as module
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
+from cohort.__main__ import main
+from cohort.http import Server, find_server, save_login
 from tests.client.api.scripted import Scripted
-from trainer.client.__main__ import main
-from trainer.client.http import Server, find_server, save_login
 
 
 def test_a_token_goes_to_no_other_server(monkeypatch):

@@ -2,10 +2,10 @@
 
 import pytest
 
+from cohort import Unreachable
+from cohort.api import run as watching
 from tests.client.api.scripted import Scripted
 from tests.client.api.test_on_a_terminal import points, run
-from trainer.client import Unreachable
-from trainer.client.api import run as watching
 
 UNAVAILABLE = (503, {}, b"")
 

@@ -234,8 +234,8 @@ def test_oversized_bodies_are_rejected_before_parsing(program, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_the_clients_reporter_works(live_server, alice, tmp_path):
-    from trainer.client.http import Server
-    from trainer.client.reporter import Completion, Reporter
+    from cohort.http import Server
+    from cohort.reporter import Completion, Reporter
 
     server = Server(live_server.url, make_token(alice, "ingest"))
     folder = tmp_path / "run"

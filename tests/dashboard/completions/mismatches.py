@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer.client.mismatch import measure_gaps
+from cohort.mismatch import measure_gaps
 
 
 def mismatch(

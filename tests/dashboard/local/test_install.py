@@ -251,7 +251,7 @@ def test_the_client_is_importable_in_the_environment(tmp_path, monkeypatch):
 
     install.install_client()
     install.install_client()
-    code = "from trainer.client import Client; print(Client.__name__)"
+    code = "from cohort import Client; print(Client.__name__)"
     process = run_here(install.PYTHON, "-c", code, cwd=tmp_path)
 
     assert (process.returncode, process.stdout, process.stderr) == (0, "Client\n", "")

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from django.urls import reverse
 
+from cohort.api.records import GroupDetail, read
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.supervision.external_runs import open_run
 from dashboard.transfers.import_formats import read_sample
@@ -23,7 +24,6 @@ from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
 from tests.dashboard.transfers.test_importing_a_run import make
 from tests.dashboard.transfers.test_importing_a_run import send as send_files
-from trainer.client.api.records import GroupDetail, read
 
 pytestmark = pytest.mark.django_db
 EPISODES = [HIT, FAILED, OUT_OF_TURNS]

@@ -16,6 +16,7 @@ from pathlib import Path
 from django.core.files.uploadedfile import SimpleUploadedFile
 from hypothesis import strategies as st
 
+from cohort import verl
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
@@ -40,7 +41,6 @@ from tests.inputs.parsers.row import (
     shaped,
     spoilt,
 )
-from trainer.client import verl
 from trainer.data import read_rows
 from trainer.output.checkpoint import verify_checkpoint
 from trainer.rewards import command
@@ -265,5 +265,5 @@ PARSERS = [
            columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,
            ("trainer.rewards.command",)),
     Parser("dumps of verl", st.lists(shaped(input=ANY_TEXT, output=ANY_TEXT, score=NUMBERS, step=NUMBERS,
-           gts=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_dump, ("trainer.client.verl",)),
+           gts=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_dump, ("cohort.verl",)),
 ]  # fmt: skip

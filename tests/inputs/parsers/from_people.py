@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cohort.commands import setting
 from dashboard.accounts.models import User
 from dashboard.analysis.reports.rendering import render_prose
 from dashboard.api.problems import Problem
@@ -59,7 +60,6 @@ from tests.inputs.parsers.row import (
     shaped,
     spoilt,
 )
-from trainer.client.commands import setting
 from trainer.config import RunConfig, read_config
 from trainer.rewards.rule import compile_pattern
 from trainer.rewards.rules import RULES
@@ -300,7 +300,7 @@ PARSERS = [
            ("dashboard.runs.table.rows",)),
     Parser("cursors", ANY_TEXT | st.text("djE6MTIz=-_", max_size=24), check_cursor, ("dashboard.api.schemas",)),
     Parser("settings of a command", of("=.[]{}\"\'0123456789e-", "optim.num_steps", "null", "NaN") | DEEP.map(
-           lambda text: f"a={text}"), check_setting, ("trainer.client.commands",)),
+           lambda text: f"a={text}"), check_setting, ("cohort.commands",)),
     Parser("schedules", of("0123456789.e+-−", "to ", "then ", " at step "), check_schedule,
            ("dashboard.rewards.recipe_text",)),
     Parser("patterns", of("()[]{}|*+?.^$\\", "(?P<n>", "(?=", "\\p{L}", "{1000}", "a"), check_pattern,

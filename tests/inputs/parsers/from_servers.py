@@ -15,6 +15,7 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from cohort.http import Refused, Server, Unreachable
 from dashboard.api import external_runs
 from dashboard.api.problems import Problem
 from dashboard.datasets.fetching import hub
@@ -30,7 +31,6 @@ from tests.inputs.parsers.row import (
     shaped,
     spoilt,
 )
-from trainer.client.http import Refused, Server, Unreachable
 from trainer.internet import HostAllowlist, Target
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
@@ -236,7 +236,7 @@ PARSERS = [
     Parser("what a server tells the client", st.tuples(
            BODIES | shaped(title=JSON, detail=JSON, status=JSON).map(lambda tree: dumped(tree).encode()),
            st.sampled_from([307, 409, 503]), NUMBERS.map(str) | st.sampled_from(["²", "1" * 400, ""])),
-           check_client, ("trainer.client.http",)),
+           check_client, ("cohort.http",)),
     Parser("what a model's server answers", BODIES | shaped(fingerprint=st.just("f"), max_length=NUMBERS,
            can_take=JSON, version=NUMBERS, error=JSON).map(lambda tree: dumped(tree).encode()),
            check_model_servers, ("trainer.serving.reference_client", "trainer.rollout.server_engine",

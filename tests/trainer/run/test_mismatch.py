@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
+from cohort.mismatch import GAP_EDGES
 from tests.trainer.tiny import (
     config_tree,
     only,
@@ -14,7 +15,6 @@ from tests.trainer.tiny import (
     run_trainer,
     write_config,
 )
-from trainer.client.mismatch import GAP_EDGES
 
 ALL_TOKENS = {"token_groups": 64, "tokens_every_steps": 1}
 # The second minibatch is trained on behind an update by the first, and every batch but

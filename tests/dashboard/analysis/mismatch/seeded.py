@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from cohort.mismatch import measure_gaps
 from dashboard.completions.mismatch import pack_mismatch
 from dashboard.completions.models import Group, GroupTokens, MismatchStep
 from dashboard.completions.tokens import pack_tokens
 from dashboard.runs.models import Run
-from trainer.client.mismatch import measure_gaps
 from trainer.events import MeasuredCompletion, MismatchMeasured
 
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from cohort.lines import plain
 from dashboard.accounts.models import Team
 from dashboard.analysis.reports.document import Shown, show_report
 from dashboard.analysis.reports.models import Report
@@ -15,7 +16,6 @@ from tests.dashboard.analysis.reports.stories import (
     make_sampled_group,
 )
 from tests.dashboard.completions.factories import make_run
-from trainer.client.lines import plain
 
 pytestmark = pytest.mark.django_db
 

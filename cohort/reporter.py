@@ -1,6 +1,6 @@
 """Report a run that is trained outside Cohort: from any training loop, in a few lines.
 
-    from trainer.client.reporter import Completion, Reporter
+    from cohort.reporter import Completion, Reporter
 
     with Reporter("my-run", num_steps=1000, settings=vars(args)) as cohort:
         for step in range(1, 1001):
@@ -32,10 +32,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from trainer.client.delivery import Sender
-from trainer.client.http import Server, find_server
-from trainer.client.lines import Completion, Turn, number, plain
-from trainer.client.spool import Spool, Writer
+from cohort.delivery import Sender
+from cohort.http import Server, find_server
+from cohort.lines import Completion, Turn, number, plain
+from cohort.spool import Spool, Writer
 
 __all__ = ["Completion", "Reporter", "Turn"]
 logger = logging.getLogger("cohort")
@@ -176,7 +176,7 @@ class Reporter:
         """
 
         def measured() -> tuple[Any, ...]:
-            from trainer.client.mismatch import (  # noqa: PLC0415 - needs numpy
+            from cohort.mismatch import (  # noqa: PLC0415 - needs numpy
                 measure_gaps,
                 round_numbers,
             )

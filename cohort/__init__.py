@@ -6,11 +6,14 @@ for `Reporter.log_mismatch` alone.
 
 from __future__ import annotations
 
-from trainer.client.api import Client
-from trainer.client.api.run import Run, RunDetail
-from trainer.client.http import Refused, Unreachable
-from trainer.client.lines import Completion, Turn
-from trainer.client.reporter import Reporter
+from cohort.api import Client
+from cohort.api.run import Run, RunDetail
+from cohort.http import Refused, Unreachable
+from cohort.lines import Completion, Turn
+from cohort.reporter import Reporter
+from cohort.trl import add_to_transformers
+
+add_to_transformers()
 
 __all__ = [
     "Client",

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainer.client.api import Client
-from trainer.client.api.records import Group, GroupDetail, Point
-from trainer.client.api.run import POLL_SECONDS, Run, file_name, follow
-from trainer.client.delivery import Delivery
-from trainer.client.http import Refused, Server, find_server, query_of, save_login
-from trainer.client.output import (
+from cohort.api import Client
+from cohort.api.records import Group, GroupDetail, Point
+from cohort.api.run import POLL_SECONDS, Run, file_name, follow
+from cohort.delivery import Delivery
+from cohort.http import Refused, Server, find_server, query_of, save_login
+from cohort.output import (
     BY_STATE,
     Bar,
     CommandEnded,
@@ -28,7 +28,7 @@ from trainer.client.output import (
     print_text,
     short,
 )
-from trainer.client.spool import Spool
+from cohort.spool import Spool
 
 
 def sync(args: Namespace) -> None:
@@ -50,12 +50,12 @@ def sync(args: Namespace) -> None:
 def log_in(args: Namespace) -> None:
     """Reads the token from a prompt or a pipe; other users can see arguments."""
     if sys.stdin.isatty():
-        token = getpass.getpass("Token (from the page API and tokens): ")
+        token = getpass.getpass("Token (from the page API tokens): ")
     else:
         token = sys.stdin.readline()
     if not token.strip():
         raise ValueError(
-            "Missing token. Create one on the page API and tokens, then paste it or "
+            "Missing token. Create one on the page API tokens, then paste it or "
             "pipe it in."
         )
     server = Server(args.url.rstrip("/"), token.strip())

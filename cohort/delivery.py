@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trainer.client.http import Refused, Server, Unreachable
-from trainer.client.lines import encode, left_out, number_line
-from trainer.client.spool import Spool, State
+from cohort.http import Refused, Server, Unreachable
+from cohort.lines import encode, left_out, number_line
+from cohort.spool import Spool, State
 
 logger = logging.getLogger("cohort")
 BATCH_BYTES = 2**20

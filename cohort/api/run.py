@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from trainer.client.api.connection import Connection
-from trainer.client.api.records import (
+from cohort.api.connection import Connection
+from cohort.api.records import (
     DatasetVersion,
     Group,
     GroupDetail,
@@ -20,7 +20,7 @@ from trainer.client.api.records import (
     VersionRef,
     read,
 )
-from trainer.client.http import Progress, Refused, Value
+from cohort.http import Progress, Refused, Value
 
 POLL_SECONDS = 2.0
 OUTAGE_SECONDS = 900.0  # a longer outage ends the watch

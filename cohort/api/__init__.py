@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from trainer.client.api.connection import Connection
-from trainer.client.api.datasets import Datasets
-from trainer.client.api.run import Runs
+from cohort.api.connection import Connection
+from cohort.api.datasets import Datasets
+from cohort.api.run import Runs
 
 
 class Client(Connection):
     """The API of one team, by a token for it.
 
-        from trainer.client import Client
+        from cohort import Client
 
         client = Client()  # COHORT_URL and COHORT_TOKEN, or `cohort login`
         version = client.datasets.push("sums.jsonl")

@@ -81,7 +81,7 @@ class Server:
         if not (self.token.isascii() and self.token.isprintable()):
             raise ValueError(  # never show the token
                 "Invalid token: it contains characters other than ASCII letters, "
-                "digits, - and _. Copy it again from the page API and tokens."
+                "digits, - and _. Copy it again from the page API tokens."
             )
 
     def __repr__(self) -> str:

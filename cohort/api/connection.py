@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainer.client.api.records import Me, read
-from trainer.client.http import (
+from cohort.api.records import Me, read
+from cohort.http import (
     Progress,
     Unreachable,
     Value,

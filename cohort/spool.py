@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, get_args
 
-from trainer.client.lines import (
+from cohort.lines import (
     Author,
     Completion,
     encode,
@@ -34,7 +34,7 @@ from trainer.client.lines import (
 )
 
 if TYPE_CHECKING:
-    from trainer.client.mismatch import GapMeasure
+    from cohort.mismatch import GapMeasure
 
 DIGEST_BYTES = 16
 BAD_VALUE = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainer.client.api.connection import Connection
-from trainer.client.api.records import DatasetVersion, read
-from trainer.client.http import Progress, Refused, Unreachable, headers_of
+from cohort.api.connection import Connection
+from cohort.api.records import DatasetVersion, read
+from cohort.http import Progress, Refused, Unreachable, headers_of
 
 POLL_SECONDS = 1.0
 PART_BYTES = 8 * 2**20  # the server's maximum

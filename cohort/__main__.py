@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.client import commands, verl
-from trainer.client.api.run import POLL_SECONDS
-from trainer.client.http import Refused, Unreachable
-from trainer.client.output import (
+from cohort import commands, verl
+from cohort.api.run import POLL_SECONDS
+from cohort.http import Refused, Unreachable
+from cohort.output import (
     BROKEN_PIPE,
     DONE,
     EXIT_CODES,

@@ -23,15 +23,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainer.client.lines import (
+from cohort.lines import (
     Completion,
     answer_of,
     guess_turns,
     number,
     text_of,
 )
-from trainer.client.reporter import Reporter
-from trainer.client.spool import Spool
+from cohort.reporter import Reporter
+from cohort.spool import Spool
 
 logger = logging.getLogger("cohort")
 ABOUT = "follow verl's rollout dumps; Ctrl-C ends the run as finished"

@@ -1,9 +1,16 @@
 """Report a run of TRL's GRPOTrainer:
 
-    from trainer.client.trl import watch
+    import cohort
+
+    trainer = GRPOTrainer(…, args=GRPOConfig(report_to="cohort", run_name="my-run"))
+    trainer.train()
+
+Or with options of Cohort's, in place of `report_to`:
+
+    from cohort.trl import watch
 
     trainer = GRPOTrainer(…)
-    watch(trainer, name="my-run")  # the one line
+    watch(trainer, name="my-run", right_from=1.0)
     trainer.train()
 
 Cohort gets metrics, all completions, rewards by function and advantages of every step,
@@ -21,14 +28,18 @@ reported and the training continues.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
-from trainer.client.http import Server
-from trainer.client.lines import (
+from cohort.http import Server
+from cohort.lines import (
     Completion,
     answer_of,
     mean,
@@ -36,12 +47,14 @@ from trainer.client.lines import (
     text_of,
     turns_of,
 )
-from trainer.client.reporter import Reporter
+from cohort.reporter import Reporter
 
 logger = logging.getLogger("cohort")
 ANSWERS = ("answer", "solution", "ground_truth", "target")
 RESTRICTIONS = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 FOLDER = "cohort"  # in the trainer's output_dir
+# Where transformers looks the names of `report_to` up. It reads no entry points.
+INTEGRATIONS = "transformers.integrations.integration_utils"
 
 
 def watch(
@@ -59,9 +72,45 @@ def watch(
     watcher = Watcher(trainer, name=name, folder=folder, options=options)
     try:
         watcher.attach()
+        trainer.add_callback(watcher)
     except Exception:
         logger.exception("Failed to attach Cohort to this trainer.")
     return watcher
+
+
+def add_to_transformers() -> None:
+    """Let `report_to="cohort"` name `ReportTo`, once transformers is imported."""
+    if INTEGRATIONS in sys.modules:
+        _add_to(sys.modules[INTEGRATIONS])
+    else:
+        sys.meta_path.insert(0, _ImportHook())
+
+
+def _add_to(integrations: ModuleType) -> None:
+    callbacks = getattr(integrations, "INTEGRATION_TO_CALLBACK", None)
+    if isinstance(callbacks, dict):
+        callbacks.setdefault("cohort", ReportTo)
+
+
+class _ImportHook:
+    """A finder that finds transformers' table as others do, and adds to it when run."""
+
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        if name != INTEGRATIONS:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run_module = spec.loader.exec_module
+
+            def run(module: ModuleType) -> None:
+                run_module(module)
+                _add_to(module)
+
+            spec.loader.exec_module = run  # type: ignore[method-assign]
+        return spec
 
 
 def _never_raising(event: Callable[..., None]) -> Callable[..., None]:
@@ -109,14 +158,13 @@ class Watcher:
         trainer = self.trainer
         if not hasattr(trainer, "_logs"):
             logger.warning(
-                "This TRL version has no `_logs`, so Cohort gets metrics only, without "
+                "This trainer has no `_logs`, so Cohort gets metrics only, without "
                 "completions."
             )
         elif hasattr(trainer, "_generate_and_score_completions"):
             self._call_after("_generate_and_score_completions", self._generated)
             if hasattr(trainer, "_calculate_rewards"):
                 self._call_after("_calculate_rewards", self._scored)
-        trainer.add_callback(self)
 
     def _call_after(self, method: str, callback: Callable[..., None]) -> None:
         original = getattr(self.trainer, method)
@@ -271,6 +319,36 @@ class Watcher:
             self.reporter.stop()
         self.reporter.close()
         self.reporter = None
+
+
+class ReportTo(Watcher):
+    """The callback that `report_to="cohort"` names: `watch` without options."""
+
+    def __init__(self) -> None:
+        super().__init__(None, name=None, folder=None, options={})
+
+    @_never_raising
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.trainer is None:
+            self.trainer = self._calling_trainer()
+            callbacks = self.trainer.callback_handler.callbacks
+            if any(isinstance(c, Watcher) and c is not self for c in callbacks):
+                self.is_off = True  # `watch` reports this trainer
+                return
+            self.attach()
+        super().on_train_begin(args, state, control)
+
+    def _calling_trainer(self) -> Any:
+        """Find the trainer among the callers: transformers gives a callback none."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            caller = frame.f_locals.get("self")
+            if self in getattr(
+                getattr(caller, "callback_handler", None), "callbacks", ()
+            ):
+                return caller
+            frame = frame.f_back
+        raise RuntimeError("No trainer calls this callback.")
 
 
 def _metrics(trainer: Any) -> dict[str, list[float]]:
