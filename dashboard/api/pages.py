@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,6 +35,38 @@ ABOUT = {
     Scope.INGEST: "send events of external runs; read nothing",
     Scope.ADMIN: "all of these, and team administration",
 }
+
+
+@dataclass(frozen=True)
+class Use:
+    """A purpose whose token takes one click, and what the person pastes then."""
+
+    name: str
+    button: str
+    about: str
+    scopes: tuple[Scope, ...]
+    noun: str
+    paste: str
+
+
+USES = (
+    Use(
+        name="Report runs",
+        button="Report runs",
+        about="A trainer elsewhere sends its runs. It reads nothing.",
+        scopes=(Scope.INGEST,),
+        noun="line for TRL",
+        paste='import cohort; args = GRPOConfig(report_to="cohort")',
+    ),
+    Use(
+        name="Command line",
+        button="Use the command line",
+        about="Upload, launch and read runs from a terminal or a script.",
+        scopes=(Scope.READ, Scope.WRITE),
+        noun="first command",
+        paste="cohort runs list",
+    ),
+)
 
 
 class TokenForm(forms.Form):
@@ -107,6 +140,9 @@ def tokens(request: HttpRequest, membership: Membership) -> HttpResponse:
         "made": made,
         "text": text,
         "base": request.build_absolute_uri("/api/v1"),
+        "uses": [use for use in USES if set(use.scopes) <= set(form.allowed)],
+        "used": made and next((u for u in USES if u.scopes == (*made.scopes,)), None),
+        "server": request.build_absolute_uri("/").rstrip("/"),
         "page": pages.get_page(request.GET.get("page")),
     }
     status = 422 if is_posted and made is None else 200

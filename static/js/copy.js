@@ -1,4 +1,5 @@
-// Copying to the clipboard. A button with data-copy-link copies that URL, or the page's.
+// Copying to the clipboard. A button with data-copy copies that text, one with
+// data-copy-link that URL, or the page's.
 
 const SHOWN_MS = 2_000;
 
@@ -28,7 +29,21 @@ async function copyLink(button) {
   status.textContent = isCopied ? "Link copied." : `Copy this link: ${url.href}`;
 }
 
+// Where the browser refuses, the text is selected beside the button.
+async function copyValue(button) {
+  const place = button.previousElementSibling;
+  if (await copyText(button.dataset.copy)) return sayOn(button, "Copied");
+  if (place instanceof HTMLInputElement) place.select();
+  else {
+    place.textContent = button.dataset.copy;
+    getSelection().selectAllChildren(place);
+  }
+  sayOn(button, "Press Ctrl+C");
+}
+
 document.addEventListener("click", ({ target }) => {
-  const button = target.closest("[data-copy-link]");
-  if (button) copyLink(button);
+  const button = target.closest("[data-copy-link], [data-copy]");
+  if (!button) return;
+  if ("copy" in button.dataset) copyValue(button);
+  else copyLink(button);
 });

@@ -1,6 +1,6 @@
 // Rows open in a drawer, which has an address; and copies the full hash of a version.
 
-import { copyText, sayOn } from "../copy.js";
+import "../copy.js";
 import { bindKeys } from "../keys.js";
 
 const findDrawer = () => document.getElementById("row-drawer");
@@ -59,15 +59,6 @@ async function follow() {
   else await show(location.href);
 }
 
-async function copy(button) {
-  const text = button.dataset.copy;
-  if (await copyText(text)) sayOn(button, "Copied");
-  else {
-    button.previousElementSibling.textContent = text; // the whole hash
-    button.remove();
-  }
-}
-
 // A click beside the link too, but not one that selects text.
 function findLink({ target }) {
   const row = target.closest("[data-rows] tr[id]");
@@ -76,8 +67,6 @@ function findLink({ target }) {
 }
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-copy]");
-  if (button) copy(button);
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   const link = findLink(event);
   const closer = event.target.closest("[data-close-row]");

@@ -1,6 +1,6 @@
 // A report page: charts show their values by pointer and arrow keys.
 
-import { copyText, sayOn } from "../copy.js";
+import "../copy.js";
 
 const LEFT = 70;
 const RIGHT = 626; // of the chart width 640
@@ -82,17 +82,6 @@ function followAll(root) {
     box.dataset.followed = "yes";
     follow(box);
   }
-}
-
-const copy = document.querySelector("[data-copy-public]");
-if (copy) {
-  const link = document.querySelector("[data-public-link]");
-  copy.hidden = false;
-  copy.addEventListener("click", async () => {
-    link.select();
-    const isCopied = await copyText(link.value);
-    sayOn(copy, isCopied ? "Copied" : "Copying is not allowed");
-  });
 }
 
 followAll(document);

@@ -33,6 +33,22 @@ def test_a_token_is_shown_once(alice, alice_client):
     assert found[1] not in alice_client.get("/alpha/tokens/").text
 
 
+def test_a_token_of_one_click_has_what_its_use_needs(alice, alice_client):
+    for name, scopes, line in [
+        ("Report runs", ["ingest"], "report_to="),
+        ("Command line", ["read", "write"], "cohort runs list"),
+    ]:
+        values = alice_client.get("/alpha/tokens/").context["uses"]
+        (use,) = [use for use in values if use.name == name]
+        posted = {"name": use.name, "scopes": use.scopes, "lifetime": "365"}
+        made = alice_client.post("/alpha/tokens/", posted)
+
+        found = re.search(r"data-secret>(cohort_[\w-]+)<", made.text)
+        assert found
+        assert token_of(found[1]).scopes == scopes
+        assert line in made.text
+
+
 def test_an_invalid_token_form_marks_its_field(alice, alice_client):
     for change, field in [
         ({"name": "  "}, "name"),
