@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
@@ -15,14 +15,17 @@ from pydantic import ValidationError
 from dashboard.accounts.access import get_writing_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
+from dashboard.datasets.queries import first_rows, list_versions
+from dashboard.datasets.suggestions import suggest_rule
 from dashboard.datasets.token_preview import (
     SETTINGS,
     Preview,
     preview_version,
     read_row,
 )
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, read_id
 from dashboard.project.schema_forms import message_of
+from dashboard.rewards.recipe_editor import RecipeDraft
 from dashboard.rewards.services import free_name, save_recipe_version
 from dashboard.runs.config.fields import read_tree
 from dashboard.runs.config.toml import EXAMPLE
@@ -35,6 +38,11 @@ from dashboard.runs.launch.draft import (
     read_draft,
 )
 from dashboard.runs.launch.eval_sets import change_sets, describe_sets
+from dashboard.runs.launch.language_model import (
+    offer_model,
+    read_offer,
+    start_download,
+)
 from dashboard.runs.launch.launching import check_draft, launch_run, launch_sweep
 from dashboard.runs.launch.page import (
     describe_choices,
@@ -166,6 +174,7 @@ def show_form(
         "team_presets": offer_team_presets(team),
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,
+        "offer": offer_model(team, form),
         "section": describe_sets(form.eval_sets, form.dataset_version),
         "sets_url": reverse("run_new_sets", args=[team.slug]),
         "start_url": reverse("run_new_start", args=[team.slug]),
@@ -189,6 +198,7 @@ def run_new_summary(request: Request, team: Team) -> HttpResponse:
         "form": form,
         "summary": summary,
         "problems": problems.by_field | general,
+        "offer": offer_model(team, form),
         "is_live": True,
     }
     return render(request, "runs/launch_summary.html", context)
@@ -237,6 +247,42 @@ def run_new_recipe(request: Request, team: Team) -> HttpResponse:
         form.choices = choices_of(team)
         form.recipe, form.chosen = str(version.pk), form.chosen | {"recipe"}
     return show_form(request, team, form)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_writing_membership)
+def run_new_model(request: Request, team: Team) -> HttpResponse:
+    """Download the language model; show how far it is, as the page asks each second."""
+    if request.method == "POST":
+        start_download(team, request.user)
+    context = {"team": team, "offer": read_offer(team)}
+    return render(request, "runs/launch_model.html", context)
+
+
+@require_POST
+@look_up(get_writing_membership)
+def run_new_rows(request: Request, team: Team) -> HttpResponse:
+    """Save the reward that a dataset's rows suggest, and open New run with both."""
+    number = read_id(request.POST.get("dataset"))
+    version = get_object_or_404(list_versions(team), pk=number)
+    query = {"dataset": version.pk}
+    if suggestion := suggest_rule(first_rows(version)):
+        draft = RecipeDraft([])
+        draft.add(suggestion.kind, suggestion.params)
+        recipe = draft.validate()
+        assert recipe, "a suggestion is valid"
+        saved = choices_of(team).find_same_recipe(recipe.model_dump(mode="json"))
+        if saved is None:
+            saved = save_recipe_version(
+                team=team,
+                name=free_name(team, suggestion.title),
+                recipe=recipe,
+                user=request.user,
+                description=f"Suggested for {version}: {suggestion.reason}",
+            )
+            messages.success(request, f"Saved the suggested reward {saved}.")
+        query["recipe"] = saved.pk
+    return redirect(f"{reverse('run_new', args=[team.slug])}?{urlencode(query)}")
 
 
 @require_POST

@@ -159,6 +159,8 @@ VIEWERS_POST = {
     "run_new_prompt": 403,  # starts a process
     "run_new_sets": 403,
     "run_new_recipe": 403,
+    "run_new_model": 403,
+    "run_new_rows": 403,
     "run_new_toml": 403,
     "run_new_from_toml": 403,
     "run_new_plan": 403,
@@ -272,6 +274,7 @@ VIEWERS_GET = {
     "team_invitations": 403,  # takes an admin
     "runs_view": 302,  # to the list
     "run_new": 403,  # a form that a viewer could not send
+    "run_new_model": 403,  # as above
     "run_change": 403,  # what a viewer could not send
     "alert_rule": 403,  # as above
     "report_new": 403,  # as above
@@ -336,6 +339,7 @@ POST_ONLY = {
     "run_new_summary",
     "run_new_sets",
     "run_new_recipe",
+    "run_new_rows",
     "run_new_toml",
     "run_new_from_toml",
     "run_new_plan",

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -196,31 +196,47 @@ def _fetch_from_hub(upload: Upload, link: HubLink, report: Report) -> None:
 def _fetch_parts(
     upload: Upload, hub: Hub, choice: Choice, options: DownloadOptions
 ) -> list[Path]:
-    parts, num_received = [], 0
+    parts = [_part(upload, number) for number in range(len(choice.files))]
+    try:
+        fetch_files(
+            hub,
+            upload.source["dataset"],
+            choice.sha,
+            dict(zip(parts, choice.files, strict=True)),
+            options,
+        )
+    except NotFetched as error:
+        if error.status in (401, 403):  # a gated dataset's list is public
+            dataset = upload.source["dataset"]
+            raise hub.explained(error, dataset, choice.revision) from None
+        raise
+    return parts
+
+
+def fetch_files(
+    hub: Hub,
+    repository: str,
+    sha: str,
+    files: Mapping[Path, HubFile],
+    options: DownloadOptions,
+) -> None:
+    """Bring files of a commit to these paths, and check their contents. NotFetched."""
+    num_received, num_all = 0, sum(file.num_bytes for file in files.values())
 
     def on_wait() -> None:
-        options.report(num_received, choice.num_bytes, "")
+        options.report(num_received, num_all, "")
 
-    dataset = upload.source["dataset"]
-    for number, file in enumerate(choice.files):
-        part = _part(upload, number)
-        try:
-            Download(
-                hub.address_of(dataset, choice.sha, file.path),
-                part,
-                options,
-                known=RemoteFile(num_bytes=file.num_bytes, is_fixed=True),
-                num_before=num_received,
-                num_all=choice.num_bytes,
-            ).run()
-        except NotFetched as error:
-            if error.status in (401, 403):  # a gated dataset's list is public
-                raise hub.explained(error, dataset, choice.revision) from None
-            raise
+    for path, file in files.items():
+        Download(
+            hub.address_of(repository, sha, file.path),
+            path,
+            options,
+            known=RemoteFile(num_bytes=file.num_bytes, is_fixed=True),
+            num_before=num_received,
+            num_all=num_all,
+        ).run()
         num_received += file.num_bytes
-        check_content(part, file, on_wait)
-        parts.append(part)
-    return parts
+        check_content(path, file, on_wait)
 
 
 def _limit(upload: Upload) -> int:

@@ -52,21 +52,28 @@ class Commit:
 
 
 class Hub:
+    """The hub's datasets, or its models.
+
+    `noun`: what a repository is, as in its errors.
+    """
+
     def __init__(
         self,
         allowlist: HostAllowlist,
         token: Token | None,
         *,
         on_wait: Callable[[], None],
+        noun: str = "dataset",
     ) -> None:
         self._home = hub_home()
+        self._noun = noun
         self._allowlist = allowlist
         self._token = token
         self._on_wait = on_wait
 
     def find(self, dataset: str, revision: str) -> Commit:
         """NotFetched where there is no such dataset or revision."""
-        where = f"/api/datasets/{dataset}/revision/{quote(revision, safe='')}"
+        where = f"/api/{self._noun}s/{dataset}/revision/{quote(revision, safe='')}"
         response, _ = self._with_retries(lambda: self._get(where, dataset, revision))
         if not isinstance(response, dict):
             raise self._no_api()
@@ -87,11 +94,12 @@ class Hub:
 
     def address_of(self, dataset: str, sha: str, path: str) -> Target:
         """Return where a file's bytes are, or a redirect to them."""
-        where = f"/datasets/{dataset}/resolve/{sha}/{quote(path, safe='/')}"
+        folder = "" if self._noun == "model" else f"/{self._noun}s"
+        where = f"{folder}/{dataset}/resolve/{sha}/{quote(path, safe='/')}"
         return self._target(where)
 
     def _files(self, dataset: str, sha: str) -> list[HubFile]:
-        where = f"/api/datasets/{dataset}/tree/{sha}?recursive=true"
+        where = f"/api/{self._noun}s/{dataset}/tree/{sha}?recursive=true"
         files: list[HubFile] = []
         while where and len(files) < MAX_FILES:
             page = where
@@ -178,18 +186,19 @@ class Hub:
                 "The HF_TOKEN of the default worker has no access to it. Request "
                 "access on its page."
                 if self._token
-                else "For a private or gated dataset, have an operator set HF_TOKEN in "
-                "the environment of the default worker."
+                else f"For a private or gated {self._noun}, have an operator set "
+                "HF_TOKEN in the environment of the default worker."
             )
             return NotFetched(
-                f"{host} has no public dataset {dataset} (status {error.status}). "
+                f"{host} has no public {self._noun} {dataset} (status "
+                f"{error.status}). "
                 f"Check the ID. {remedy}",
                 status=error.status,
             )
         if error.status == 404:
             return NotFetched(
-                f"{host} has no dataset {dataset} with revision {revision} (status "
-                "404). Check both. The URL of a file starts with https://.",
+                f"{host} has no {self._noun} {dataset} with revision {revision} "
+                "(status 404). Check both. The URL of a file starts with https://.",
                 status=404,
             )
         return error

@@ -22,6 +22,16 @@ function showOther() {
 model.addEventListener("change", showOther);
 showOther();
 
+// A model that was downloaded for this dataset is chosen.
+form.addEventListener("htmx:load", ({ target }) => {
+  const path = target.dataset.added;
+  if (!path) return;
+  if (![...model.options].some(({ value }) => value === path))
+    model.prepend(new Option("SmolLM2-135M-Instruct", path));
+  model.value = path;
+  model.dispatchEvent(new Event("change", { bubbles: true }));
+});
+
 // What the user chooses stays when the model or the preset brings something else.
 const CHOICES = ["model", "dataset", "recipe"];
 const chosen = new Set(form.elements.chosen.value.split(",").filter(Boolean));

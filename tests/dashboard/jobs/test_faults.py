@@ -4,6 +4,7 @@ A worker that is killed is one that raises SystemExit: the transaction it is in 
 rolled back, and its job's row stays as it is. tests/faults kills real ones.
 """
 
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -43,6 +44,7 @@ from dashboard.datasets.selections import source_of, start_generation, start_sel
 from dashboard.jobs.kinds import Claim, Context, all_kinds, kind_of
 from dashboard.jobs.models import Job, JobState
 from dashboard.jobs.queue import cancel, claim_next, enqueue, reap
+from dashboard.runs.launch.language_model import MODEL, model_folder, start_download
 from dashboard.runs.models import Run
 from dashboard.transfers import jobs as exchange_jobs
 from dashboard.transfers.import_files import begin_import, store_file
@@ -51,6 +53,7 @@ from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.probes.test_probe_jobs import scripted
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.completions.factories import store_dataset
+from tests.dashboard.datasets.fetching.hub_site import add_model
 from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
 from tests.dashboard.jobs.working import change_kind, do, report_progress, take
@@ -155,6 +158,12 @@ class Made:
         assert exchange_jobs.start(sent, kind)
         return sent
 
+    def downloaded(self) -> Result:
+        shutil.rmtree(model_folder().parent, ignore_errors=True)
+        add_model(self.site, MODEL, {"config.json": b"{}", "model.safetensors": b"0"})
+        start_download(self.team, self.user)
+        return lambda: int((model_folder() / "model.safetensors").exists())
+
     def probed(self) -> Result:
         make_probe(self.team, make_version(self.team))
         return Probe.objects.exclude(metrics={}).count
@@ -200,6 +209,7 @@ KINDS: dict[str, Callable[[Made], Result]] = {
     "run_import.read": Made.read,
     "run_import.make": Made.made,
     "rescoring": Made.rescored,
+    "model.download": Made.downloaded,
     "probe": Made.probed,
 }
 
@@ -215,6 +225,7 @@ def made(team, alice, settings, monkeypatch) -> Iterator[Made]:
     change_kind(monkeypatch, "probe", run=partial(probe, command=scripted("finish")))
     with web_site() as site:
         settings.DATASET_HOSTS = site.host
+        settings.HUB_ENDPOINT = site.url("")
         yield Made(team, alice, site)
 
 

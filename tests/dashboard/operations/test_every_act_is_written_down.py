@@ -32,6 +32,8 @@ WRITES = {
     "run_describe": {"run.described"},
     "run_new": {"run.launched", "sweep.launched"},
     "run_new_recipe": {"recipe.version_created"},
+    "run_new_rows": {"recipe.version_created"},
+    "run_new_model": {"model.download_started"},
     "run_new_from_toml": {"recipe.version_created"},
     "preset_save": {"preset.saved", "preset.overwritten"},
     "preset_change": {"preset.deleted", "preset.renamed"},

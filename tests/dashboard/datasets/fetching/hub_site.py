@@ -39,6 +39,15 @@ def add_dataset(
         site.pages[where] = guarded(file(body), token)
 
 
+def add_model(site: Site, name: str, files: dict[str, bytes]) -> None:
+    entries = [entry_of(path, body, False) for path, body in files.items()]
+    api = f"/api/models/{name}"
+    site.pages[f"{api}/revision/main"] = answer({"id": name, "sha": MAIN})
+    site.pages[f"{api}/tree/{MAIN}"] = answer(entries)
+    for path, body in files.items():
+        site.pages[f"/{name}/resolve/{MAIN}/{path}"] = file(body)
+
+
 def entry_of(path: str, body: bytes, is_large: bool) -> dict[str, Any]:
     blob = hashlib.sha1(b"blob %d\x00" % len(body) + body, usedforsecurity=False)
     entry: dict[str, Any] = {
