@@ -508,9 +508,11 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
     texts = [text for answer in answers for text in answers_of(answer)]
     if not texts or any(_is_object(text) for text in texts):
         return None
-    if all(_is_number(text) for text in texts):
+    num_numbers = sum(_is_number(text) for text in texts)
+    if num_numbers >= MOST * len(texts):
+        share = "The" if num_numbers == len(texts) else f"{num_numbers} of {len(texts)}"
         return RuleSuggestion(
-            kind="numeric_answer", params={}, reason="The answers are numbers."
+            kind="numeric_answer", params={}, reason=f"{share} answers are numbers."
         )
     if any("\\" in text or "^" in text for text in texts):
         short = sum(len(text) <= _FORMULA_CHARS for text in texts)
@@ -547,6 +549,7 @@ def describe(rows: Sequence[Row]) -> dict[str, str]:
 
 
 MAX_DESCRIBED_CHARS = 200
+MOST = 0.8  # of the answers: the others are mistakes
 _FORMULA_CHARS = 200
 _SHORT_CHARS = 60
 

@@ -131,6 +131,10 @@ def _results(
     context: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     if result:
+        first_of = result.get("first_of_types", {})  # not of an older version
+        context["answer_types"] = [
+            (name, count, first_of.get(name)) for name, count in result["answer_types"]
+        ]
         duplicates = list_duplicates(result)
         num_repeats = sum(duplicate.num_more for duplicate in duplicates)
         context |= {

@@ -50,6 +50,7 @@ from dashboard.pages.requests import Request, read_number
 
 PREVIEWED = 5  # rows shown as they would be imported
 FIXED_PROBLEMS = 10  # trying changes for a hundred takes long
+MANY = 0.2  # of the rows: for fewer, another mapping harms more rows than it lets in
 
 
 @require_http_methods(["GET", "POST"])
@@ -329,7 +330,7 @@ def _problems(
                     is_text=not upload.has_types,
                 )
             ]
-            if number < FIXED_PROBLEMS
+            if number < FIXED_PROBLEMS and group.count >= MANY * refusals.num_rows
             else [],
         }
         for number, group in enumerate(refusals.groups)

@@ -16,6 +16,7 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
+from dashboard.datasets.analysis.results import remark_on
 from dashboard.datasets.import_forms import RestoreForm, UploadForm, form_error
 from dashboard.datasets.models import Dataset, place_of
 from dashboard.datasets.parsing.records import Refusals
@@ -160,6 +161,8 @@ def dataset(
         "left_out_place": place_of(version.source.get("format")),
     }
     is_further = "on" in request.GET and "HX-Request" in request.headers
+    if not (is_further or version.num_uses or context["importing"]):
+        context["remarks"] = remark_on(version)
     template = "rows_further" if is_further else "detail"
     return render(request, f"datasets/{template}.html", context)
 

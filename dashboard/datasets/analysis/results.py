@@ -28,6 +28,8 @@ from dashboard.jobs.queue import (
 )
 
 REPORT_ROWS = 200
+NUMBERS = frozenset({"integer", "decimal", "fraction", "percentage"})
+FEW = 0.2  # of the answers: the others say what they should be
 MAX_TOKENIZED = 50_000
 ROWS_PER_PAGE = 20
 _Analysis = TypeVar("_Analysis", bound=Analysis)
@@ -36,6 +38,40 @@ _Item = TypeVar("_Item")
 
 def find_statistics(version: DatasetVersion) -> VersionStatistics:
     return find(VersionStatistics.objects.all(), make_statistics, version=version)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remark:
+    """A doubt about rows, and the first such row; None where the result has none."""
+
+    text: str
+    row: int | None
+
+
+def remark_on(version: DatasetVersion) -> list[Remark]:
+    """List what the statistics find odd, once they are there."""
+    result = find_statistics(version).result
+    if result is None:
+        return []
+    types = dict(result["answer_types"])
+    others = [name for name in types if name not in NUMBERS]
+    num_others = sum(types[name] for name in others)
+    remarks = []
+    if 0 < num_others <= FEW * sum(types.values()):
+        first_of = result.get("first_of_types", {})  # not of an older version
+        rows = [first_of[name] for name in others if name in first_of]
+        noun = "answer is" if num_others == 1 else "answers are"
+        text = f"{num_others:,} {noun} not a number"
+        remarks.append(Remark(text=text, row=min(rows, default=None)))
+    for kind, one, several in (
+        ("same_row", "row repeats", "rows repeat"),
+        ("same_prompt", "row has an earlier prompt", "rows have an earlier prompt"),
+        ("near", "row is nearly equal to another", "rows are nearly equal to others"),
+    ):
+        if number := result[kind]["num_more"]:
+            text = f"{number:,} {one if number == 1 else several}"
+            remarks.append(Remark(text=text, row=result[kind]["shown"][0][1]))
+    return remarks
 
 
 def find_token_lengths(version: DatasetVersion, model: str) -> TokenLengths:

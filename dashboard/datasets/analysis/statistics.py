@@ -194,6 +194,7 @@ class RowStatistics:
         self._prompt_chars = np.zeros(num_rows, np.uint32)
         self._answer_chars: list[int] = []
         self._types: Counter[str] = Counter()
+        self._first_of: dict[str, int] = {}  # the first row of each type
         # Every n-th row, so that the sample covers the whole version.
         self._every = -(-num_rows // MAX_COMPARED)
         self._compared: list[int] = []
@@ -207,7 +208,9 @@ class RowStatistics:
         self._pair_hashes[at] = hash_of(f"{prompt}\0{row.answer!r}")
         self._plain_hashes[at] = hash_of(normalized(text))
         self._prompt_chars[at] = len(text)
-        self._types[answer_type(row.answer)] += 1
+        kind = answer_type(row.answer)
+        self._types[kind] += 1
+        self._first_of.setdefault(kind, at)
         if row.answer is not None:
             self._answer_chars.append(max(map(len, answers_of(row.answer))))
         if at % self._every == 0 and (values := signature(text)) is not None:
@@ -233,6 +236,7 @@ class RowStatistics:
             "missing_answers": kinds.pop(MISSING, 0),
             "empty_answers": kinds.pop(EMPTY, 0),
             "answer_types": kinds.most_common(),
+            "first_of_types": self._first_of,
             "prompt_chars": describe(self._prompt_chars),
             "answer_chars": describe(np.array(self._answer_chars, np.uint32)),
             "same_row": same_row,

@@ -36,7 +36,7 @@ def model_folder() -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelOffer:
-    """What New run says of the model: an offer, its download, or its folder."""
+    """The state of the model: missing, in download, or in a folder."""
 
     job: Job | None = None  # an open or failed download
     path: str = ""  # it was downloaded here since the page was opened

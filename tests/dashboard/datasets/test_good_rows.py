@@ -300,7 +300,8 @@ def test_an_extra_column_that_cannot_be_stored_is_left_out(alice_client):
 
 
 def test_errors_beyond_the_first_rows_have_fixes_too(alice_client):
-    url = upload(alice_client, jsonl([*RECORDS * 2_000, {"question": "a"}]))
+    bad = [{"question": "a"}] * 3_000
+    url = upload(alice_client, jsonl([*RECORDS * 2_000, *bad]))
     job, _ = start_job(
         upload=Upload.objects.get(),
         mapping=Mapping(prompt="question", answer="solution"),
@@ -311,8 +312,17 @@ def test_errors_beyond_the_first_rows_have_fixes_too(alice_client):
 
     page = alice_client.get(url)
 
-    assert page.context["outlook"].leave_out == 1
+    assert page.context["outlook"].leave_out == len(bad)
     assert fixes_of(page) == [["Import without answers"]]
+
+
+def test_few_bad_rows_are_skipped_without_a_change_of_all_rows(alice_client):
+    url = upload(alice_client, jsonl([*RECORDS * 3, {"question": "a"}]))
+
+    page = alice_client.get(url)
+
+    assert page.context["outlook"].leave_out == 1
+    assert fixes_of(page) == [[]]
 
 
 def test_the_preview_begins_a_prompt_with_its_system_message(alice_client):

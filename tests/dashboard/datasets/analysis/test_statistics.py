@@ -274,3 +274,23 @@ def test_the_share_above_the_limit_is_shown(alice_client, counted):
     page = alice_client.get(url, {"model": "m", "limit": 4}).text
 
     assert "42.86 %" in page
+
+
+def test_a_new_version_names_its_odd_rows(alice_client, team):
+    rows = [Row(prompt=f"{i}?", answer=str(i)) for i in range(9)]
+    odd = store_dataset(team, [*rows, Row(prompt="9?", answer="nine"), rows[2]])
+
+    page = alice_client.get(f"/alpha/datasets/{odd.dataset_id}/")
+
+    remarks = [(r.text.split()[0], r.row) for r in page.context["remarks"]]
+    assert remarks == [("1", 9), ("1", 10)]
+    assert "row=9" in page.text
+    assert "row=9" in alice_client.get(url(odd)).text
+
+
+def test_texts_among_texts_are_no_odd_rows(alice_client, team):
+    texts = store_dataset(team, [Row(prompt=f"{i}?", answer="no") for i in range(4)])
+
+    page = alice_client.get(f"/alpha/datasets/{texts.dataset_id}/")
+
+    assert page.context["remarks"] == []
