@@ -43,6 +43,8 @@ class Kind:
         turn_seconds: after these a job gives way to another team's of its lane;
             with `yields_to_own_team` to any that waits.
         lease: without a heartbeat for so long, the worker is taken for lost.
+        fits_beside: whether the job of this target may run on the CPU while runs hold
+            the worker; None where no job of the kind may.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Kind:
     turn_seconds: float | None = None
     yields_to_own_team: bool = False
     lease: timedelta = timedelta(seconds=20)
+    fits_beside: Callable[[int], bool] | None = None
 
 
 @cache
@@ -192,6 +195,7 @@ class Context:
 
     Attributes:
         job: as it was claimed.
+        is_beside: whether a run holds this worker, and its GPU.
         gives_way: whether the job may be released after its turn; a handler may set it
             to spare work that could not be gone on with.
         on_interrupt: called once, from the heartbeat's thread, when the job is
@@ -204,6 +208,7 @@ class Context:
         self.claim = claim
         self.job = Job.objects.select_related("team", "created_by").get(pk=claim.job_id)
         self.kind = kind_of(self.job.kind)
+        self.is_beside = False
         self.gives_way: Callable[[], bool] = lambda: True
         self.on_interrupt: Callable[[], None] = lambda: None
         self.interruption: type[JobInterrupted] | None = None

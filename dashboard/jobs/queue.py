@@ -137,6 +137,19 @@ def claim_next(names: Collection[str], worker: str) -> Claim | None:
     return None
 
 
+def claim_beside(queue: str, worker: str) -> Claim | None:
+    """Claim a job that no free worker has taken and that may run beside a run."""
+    checks = {
+        kind.name: kind.fits_beside for kind in all_kinds() if kind.queue == queue
+    }
+    late = due_jobs().filter(created_at__lt=Now() - LATE, kind__in=checks)
+    for job in late.order_by("pk")[:MAX_WAITING]:
+        fits = checks[job.kind]
+        if fits and fits(job.target_id) and (claim := claim_job(job.pk, worker)):
+            return claim
+    return None
+
+
 def due_jobs() -> QuerySet[Job]:
     return Job.objects.filter(
         Q(not_before=None) | Q(not_before__lte=Now()), state=JobState.QUEUED

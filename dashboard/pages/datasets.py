@@ -161,7 +161,7 @@ def dataset(
         "left_out_place": place_of(version.source.get("format")),
     }
     is_further = "on" in request.GET and "HX-Request" in request.headers
-    if not (is_further or version.num_uses or context["importing"]):
+    if not (is_further or context["importing"]):
         context["remarks"] = remark_on(version)
     template = "rows_further" if is_further else "detail"
     return render(request, f"datasets/{template}.html", context)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from dashboard.accounts.access import get_writing_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
+from dashboard.analysis.probes.services import describe_wait
 from dashboard.datasets.queries import first_rows, list_versions
 from dashboard.datasets.suggestions import suggest_rule
 from dashboard.datasets.token_preview import (
@@ -45,9 +46,11 @@ from dashboard.runs.launch.language_model import (
 )
 from dashboard.runs.launch.launching import check_draft, launch_run, launch_sweep
 from dashboard.runs.launch.page import (
+    Summary,
     describe_choices,
     describe_fields,
     describe_start,
+    describe_times,
     summarize,
     warn,
 )
@@ -175,6 +178,7 @@ def show_form(
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,
         "offer": offer_model(team, form),
+        "test_wait": _test_wait(summary),
         "section": describe_sets(form.eval_sets, form.dataset_version),
         "sets_url": reverse("run_new_sets", args=[team.slug]),
         "start_url": reverse("run_new_start", args=[team.slug]),
@@ -184,6 +188,11 @@ def show_form(
         "shows_prompt": any(path in request.GET for path in PROMPT_PATHS),
     }
     return render(request, "runs/launch.html", context, status=status)
+
+
+def _test_wait(summary: Summary) -> str:
+    config = summary.config
+    return describe_wait(config.model_dump(mode="json")) if config else ""
 
 
 @require_POST
@@ -199,6 +208,7 @@ def run_new_summary(request: Request, team: Team) -> HttpResponse:
         "summary": summary,
         "problems": problems.by_field | general,
         "offer": offer_model(team, form),
+        "test_wait": _test_wait(summary),
         "is_live": True,
     }
     return render(request, "runs/launch_summary.html", context)
@@ -481,5 +491,7 @@ def run_new_plan(request: Request, team: Team) -> HttpResponse:
     form = read_draft(request.POST, team)
     check_draft(form)
     context = describe_sweep(request.POST, form)
-    context |= {"form": form, "is_live": True}
+    launches = [planned.launch for planned in context["sweep"].runs]
+    times = describe_times(team, launches) if launches else ""
+    context |= {"form": form, "is_live": True, "times": times}
     return render(request, "runs/launch_plan.html", context)

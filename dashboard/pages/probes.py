@@ -145,7 +145,7 @@ def run_try(request: Request, team: Team, run: Run) -> HttpResponse:
         "form": form,
         "refused": refused,
         "tests": list_tests(run),
-        "wait": "" if probe and probe.is_open else describe_wait(),
+        "wait": "" if probe and probe.is_open else describe_wait(run.config),
         **(_context(team, probe) if probe else {}),
     }
     return render(request, "probes/try.html", context, status=422 if is_sent else 200)

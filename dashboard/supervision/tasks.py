@@ -19,6 +19,7 @@ from dashboard.runs.models import Run, RunEvent, RunState
 from dashboard.runs.queries import run_directory
 from dashboard.runs.queue.hosts import Needs, known_cluster
 from dashboard.runs.state import notify_workers, transition
+from dashboard.supervision.beside import JobsBesideRuns
 from dashboard.supervision.clusters import ClusterReader, StorageCleaner
 from dashboard.supervision.ending import DISK_REMEDY
 from dashboard.supervision.lease import claim_next, startable
@@ -162,7 +163,13 @@ def start_heartbeat(sender: Any, **_: Any) -> None:
             name,
             num_slots=sender.controller.concurrency,
             on_drain=lambda is_drained: _apply_drain(sender.app, name, is_drained),
-            beside=(ClusterReader(name), StorageCleaner()),
+            beside=(
+                ClusterReader(name),
+                StorageCleaner(),
+                JobsBesideRuns(
+                    name, queue=QUEUE, num_slots=sender.controller.concurrency
+                ),
+            ),
         )
         _heartbeats.append(heartbeat)
         heartbeat.start()

@@ -169,7 +169,7 @@ def list_devices() -> list[Device]:
 
 
 class BesideHeartbeat(Protocol):
-    """A side job of the heartbeat: ClusterReader and StorageCleaner of clusters.py."""
+    """A side job of the heartbeat, as in clusters.py and beside.py."""
 
     def tick(self) -> None:
         """Called every 5 s; must not wait."""
@@ -276,7 +276,7 @@ class WorkerHeartbeat:
             try:
                 job.tick()
             except DatabaseError as error:
-                logger.warning("The worker failed to report its Ray cluster: %s", error)
+                logger.warning("%s failed beside the heartbeat: %s", type(job), error)
                 connection.close()
 
     def _store_facts(self, **facts: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.analysis.probes.services import (
+    fits_beside,
     probes_folder,
     purge_probes,
     release_tested_checkpoints,
@@ -93,7 +94,7 @@ def probe(
     except FilesGone as error:
         raise ValueError(str(error)) from None
     except OSError as error:
-        raise ValueError(f"Failed to write the probe's files: {error}.") from error
+        raise ValueError(f"Failed to write the test's files: {error}.") from error
     _Following(context, row, folder).see_through(started)
 
 
@@ -128,7 +129,9 @@ class _Following:
 
     def see_through(self, command: list[str]) -> None:
         log = self._folder / "trainer.log"
-        with TrainerProcess(command, log=log) as trainer:
+        # The run's worker has its GPUs.
+        variables = {"CUDA_VISIBLE_DEVICES": ""} if self._context.is_beside else {}
+        with TrainerProcess(command, log=log, variables=variables) as trainer:
             while True:
                 # Checked before reading, so that the last lines are read too.
                 has_exited = trainer.has_exited()
@@ -161,6 +164,8 @@ class _Following:
                     self._context.note(message["done"])
                 case "measured":
                     metrics = message["metrics"]
+                    if self._context.is_beside:
+                        metrics["is_beside_run"] = True  # so its times are long
                 case "failed":
                     self._error = message["error"]
                 case "group":
@@ -214,10 +219,13 @@ register(
     Kind(
         name="probe",
         run=probe,
-        noun="probe",
+        noun="test",
         queue="training",
         is_exclusive=False,
         lease=LEASE,
+        fits_beside=lambda probe_id: fits_beside(
+            Probe.objects.filter(pk=probe_id).values_list("config", flat=True).first()
+        ),
     )
 )
 register_purge(purge_probes)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
@@ -29,12 +30,14 @@ from dashboard.runs.checkpoints.files import CheckpointStore
 from dashboard.runs.checkpoints.retention import keep_best
 from dashboard.runs.config.fields import all_fields, put, write_texts
 from dashboard.runs.launch.base_models import StarterModel, label_model, lock_published
-from dashboard.runs.launch.fit import fit_to_rows
+from dashboard.runs.launch.fit import estimate_memory, fit_to_rows
 from dashboard.runs.launch.launching import Launch
 from dashboard.runs.models import HELD as HELD_RUNS
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import ROWS
 from dashboard.runs.queue.hosts import SHOWN_HOSTS, known_hosts
+from dashboard.runs.queue.messages import rough_duration
+from dashboard.runs.queue.order import seconds_until_free
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
@@ -52,6 +55,7 @@ RELATED = (
     "job",
 )
 NUM_LISTED = 20
+MEMORY_SHARE = 0.5  # of what is free: the run's own use grows
 
 
 @transaction.atomic
@@ -86,7 +90,7 @@ def start_probe(
     if num_open >= MAX_OPEN:
         raise UserError(
             "probes.too_many_open",
-            f"{team} already has {num_open} open probes. Stop one, or wait until "
+            f"{team} already has {num_open} open tests. Stop one, or wait until "
             "one ends.",
         )
     label = (
@@ -128,13 +132,13 @@ def _check_size(num_prompts: int, num_samples: int) -> None:
     if not 1 <= num_prompts <= MAX_PROMPTS or not 1 <= num_samples <= MAX_SAMPLES:
         raise UserError(
             "probes.size",
-            f"A probe samples 1 to {MAX_PROMPTS} prompts with 1 to {MAX_SAMPLES} "
+            f"A test samples 1 to {MAX_PROMPTS} prompts with 1 to {MAX_SAMPLES} "
             f"completions each; got {num_prompts} and {num_samples}.",
         )
     if num_prompts * num_samples > MAX_COMPLETIONS:
         raise UserError(
             "probes.too_many_completions",
-            f"A probe samples at most {MAX_COMPLETIONS:,} completions; "
+            f"A test samples at most {MAX_COMPLETIONS:,} completions; "
             f"{num_prompts} prompts × {num_samples} are "
             f"{num_prompts * num_samples:,}. Use fewer prompts or completions.",
         )
@@ -329,16 +333,30 @@ def waiting_reason(probe: Probe) -> str:
     """Return why a queued probe does not run yet; three queries."""
     if probe.job is None or probe.state != JobState.QUEUED:
         return ""
-    waits = f"Waiting: {describe_wait() or 'a training worker takes it'}."
+    waits = describe_wait(probe.config) or "A training worker takes it"
+    waits = f"Waiting: {waits}."
     before = Job.objects.filter(
         kind=probe.job.kind, state__in=OPEN, pk__lt=probe.job.pk
     ).count()
-    ahead = f" {before} probe{'s are' if before != 1 else ' is'} ahead of this one."
+    ahead = f" {before} test{'s are' if before != 1 else ' is'} ahead of this one."
     return waits + (ahead if before else "")
 
 
-def describe_wait() -> str:
-    """Return what a new probe waits for; "" if a worker is free. Two queries."""
+def fits_beside(config: Mapping[str, Any] | None) -> bool:
+    """Tell whether a probe may run on the CPU while a run trains: it has the memory."""
+    if config is None:
+        return False
+    run = RunConfig.model_validate(config)
+    needs_gpu = run.model.device == "cuda" or run.model.quantization != "none"
+    is_single = run.distributed.num_ranks == 1
+    if needs_gpu or not is_single or run.rollout.engine == "vllm":
+        return False
+    num_bytes = estimate_memory(run).total
+    return 0 < num_bytes <= MEMORY_SHARE * int(psutil.virtual_memory().available)
+
+
+def describe_wait(config: Mapping[str, Any]) -> str:
+    """Return when a new probe of this configuration starts; "" if a worker is free."""
     hosts = known_hosts()
     if not hosts:
         return "no training worker is running"
@@ -349,4 +367,9 @@ def describe_wait() -> str:
     shown = ", ".join(names[:SHOWN_HOSTS])
     more = f" and {len(names) - SHOWN_HOSTS} more" if len(names) > SHOWN_HOSTS else ""
     runs = "a run" if held == 1 else f"{held} runs"
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'} busy with {runs}"
+    busy = f"{shown}{more} {'is' if len(names) == 1 else 'are'} busy with {runs}"
+    if fits_beside(config):
+        return f"{busy}; a test starts within 15 s beside it, on the CPU"
+    seconds = seconds_until_free()
+    when = "when it ends" if seconds is None else f"in about {rough_duration(seconds)}"
+    return f"{busy}; a test starts {when}"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dashboard.accounts.models import Team
-from dashboard.accounts.templatetags.numbers import duration, num_bytes, si, sig4
+from dashboard.accounts.templatetags.numbers import (
+    duration,
+    num_bytes,
+    si,
+    sig4,
+)
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.schema_forms import BoundField
 from dashboard.rewards.checks import EPISODE_RULES
@@ -40,7 +45,7 @@ from dashboard.runs.launch.fit import (
 from dashboard.runs.launch.launching import Launch, check_draft, describe_fork
 from dashboard.runs.launch.starts import RECOMMENDED, Start, offer_presets
 from dashboard.runs.launch.verdict import warn_of_probe
-from dashboard.runs.queue.estimates import Pace, past_paces
+from dashboard.runs.queue.estimates import Pace, past_paces, shape_of
 from dashboard.runs.queue.hosts import (
     Needs,
     describe_lack,
@@ -49,6 +54,8 @@ from dashboard.runs.queue.hosts import (
     known_hosts,
     lack_on,
 )
+from dashboard.runs.queue.messages import rough_duration, title_start
+from dashboard.runs.queue.order import start_of_new
 from trainer.config import PhaseConfig, RunConfig, needed_packages
 from trainer.rewards.judge import limited_to
 from trainer.rewards.sandbox.pool import asking_for
@@ -257,6 +264,7 @@ class Summary:
     warnings: tuple[str, ...] = ()  # to be confirmed before a launch
     hints: list[str] = field(default_factory=list)
     line: tuple[str, ...] = ()  # the estimate beside the Launch button
+    config: RunConfig | None = None
 
 
 def summarize(draft: LaunchDraft) -> Summary:
@@ -278,6 +286,7 @@ def summarize(draft: LaunchDraft) -> Summary:
             hints.append(lack)
         gpus = cluster.room(ranks) if cluster else None
         room = gpus.sentence.removesuffix(".") if gpus else "Cluster status unknown"
+    phases = _phases_left(config, start)
     # The steps of several phases take different times.
     paces = [] if config.phases else past_paces(_team_of(launch), config)
     return Summary(
@@ -285,8 +294,35 @@ def summarize(draft: LaunchDraft) -> Summary:
         memory=memory,
         warnings=warnings,
         hints=hints,
-        line=tuple(_line(_phases_left(config, start), paces, memory, room)),
+        line=(
+            *_wait(_team_of(launch), config),
+            *_line(phases, paces, memory, room),
+        ),
+        config=config,
     )
+
+
+def describe_times(team: Team, launches: Sequence[Launch]) -> str:
+    """Say how long the runs of a sweep take together: 4 runs, about 8 min."""
+    paces: dict[Any, list[Pace]] = {}
+    seconds = 0.0
+    for launch in launches:
+        shape = shape_of(launch.config.model_dump(mode="json"))
+        if shape not in paces:
+            paces[shape] = past_paces(team, launch.config)
+        if not paces[shape]:
+            return f"{len(launches)} runs, no time estimate yet"
+        seconds += paces[shape][0].step_seconds * launch.config.optim.num_steps
+    at_once = min(len(launches), sum(host.num_slots for host in known_hosts()) or 1)
+    how = "one after the other" if at_once == 1 else f"{at_once} at a time"
+    return f"{len(launches)} runs, about {rough_duration(seconds / at_once)}, {how}"
+
+
+def _wait(team: Team, config: RunConfig) -> Iterator[str]:
+    """Say when it starts, where it waits for a worker."""
+    start = start_of_new(team, config)
+    if start.seconds != 0 and known_hosts():
+        yield title_start(start)
 
 
 def _phases_left(config: RunConfig, start: Start) -> Phases:
@@ -311,7 +347,8 @@ def _line(
     if paces:
         pace = paces[0]
         where = f" on {pace.device}" if pace.device else ""
-        yield f"About {duration(pace.step_seconds * steps)}{where}"
+        scaled = f", scaled from {pace.scaled_from}" if pace.scaled_from else ""
+        yield f"About {duration(pace.step_seconds * steps)}{where}{scaled}"
     else:
         yield "No time estimate yet"
     if memory.total:
@@ -406,6 +443,8 @@ def _time(pace: Pace, num_steps: int) -> Amount:
             f" with {pace.num_ranks} rank{'' if pace.num_ranks == 1 else 's'}, "
             "assuming time falls in proportion to the ranks"
         )
+    if pace.scaled_from:
+        of_runs += f", scaled from {pace.scaled_from}"
     total = duration(pace.step_seconds * num_steps)
     return Amount(
         title=f"Time per step on {pace.device}" if pace.device else "Time per step",

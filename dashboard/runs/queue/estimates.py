@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log, prod
 from statistics import fmean, median
 from typing import Any
 
@@ -26,6 +27,12 @@ SHAPED_BY = {
     "rollout": ("engine", "source", "prompts_per_step", "group_size", "max_new_tokens"),
     "optim": ("updates_per_batch",),
     "distributed": ("where", "num_nodes", "num_processes"),
+}
+# The settings whose product is the most tokens of a step, and how each is said.
+SIZES = {
+    "prompts_per_step": "prompts a step",
+    "group_size": "completions a prompt",
+    "max_new_tokens": "tokens a completion",
 }
 LONGEST_STEP = 1e9  # seconds; external trainers may report any number
 MOST_PAST_RUNS = 300  # the latest ones
@@ -104,6 +111,7 @@ class Pace:
     step_seconds: float
     num_runs: int
     num_ranks: int | None = None  # of those runs, where another number trains
+    scaled_from: str = ""  # what they had in place of this run's tokens a step
 
 
 def past_paces(team: Team, config: RunConfig) -> list[Pace]:
@@ -121,7 +129,9 @@ def past_paces(team: Team, config: RunConfig) -> list[Pace]:
         )
     )
     alike = [run for its_shape, run in paces if its_shape == shape]
-    return _by_device(alike) if alike else _paces_of_other_ranks(config, paces)
+    if alike:
+        return _by_device(alike)
+    return _paces_of_other_ranks(config, paces) or _paces_of_other_sizes(config, paces)
 
 
 def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
@@ -175,6 +185,50 @@ def _paces_of_other_ranks(
         )
         for pace in _by_device(alike[nearest])
     ]
+
+
+def _paces_of_other_sizes(
+    config: RunConfig, known: Sequence[tuple[Shape, Mapping[str, Any]]]
+) -> list[Pace]:
+    """Take runs that differ in their tokens a step alone, those nearest in number.
+
+    Their time is scaled by the most tokens that a step samples, which most of it takes.
+    """
+    tree = config.model_dump(mode="json")
+    shape, wanted = _without_sizes(tree), _sizes_of(tree)
+    alike: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
+    for _, run in known:
+        of_run = config_of(run)
+        sizes = _sizes_of(of_run)
+        if all(sizes) and _without_sizes(of_run) == shape:
+            alike.setdefault(sizes, []).append(run)
+    if not alike:
+        return []
+    factors = {sizes: prod(wanted) / prod(sizes) for sizes in alike}
+    nearest = min(factors, key=lambda sizes: abs(log(factors[sizes])))
+    differs = [
+        f"{size:,} {noun}"
+        for size, other, noun in zip(nearest, wanted, SIZES.values(), strict=True)
+        if size != other
+    ]
+    return [
+        replace(
+            pace,
+            step_seconds=pace.step_seconds * factors[nearest],
+            scaled_from=" and ".join(differs),
+        )
+        for pace in _by_device(alike[nearest])
+    ]
+
+
+def _sizes_of(config: Mapping[str, Any]) -> tuple[int, ...]:
+    rollout = config.get("rollout") or {}
+    return tuple(int(rollout.get(name) or 0) for name in SIZES)
+
+
+def _without_sizes(config: Mapping[str, Any]) -> Shape:
+    rollout = {**(config.get("rollout") or {}), **dict.fromkeys(SIZES)}
+    return shape_of({**config, "rollout": rollout})
 
 
 def _without_ranks(shape: Shape) -> Shape:

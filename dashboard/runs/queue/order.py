@@ -20,6 +20,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Now
 
+from dashboard.accounts.models import Team
 from dashboard.runs.models import HELD, Run, RunState
 from dashboard.runs.queue.estimates import (
     CONFIG_COLUMNS,
@@ -32,6 +33,7 @@ from dashboard.runs.queue.estimates import (
     steps_take,
 )
 from dashboard.runs.queue.hosts import Host, Needs, describe_lack, known_hosts
+from trainer.config import RunConfig
 
 RESTED = Q(not_before__isnull=True) | Q(not_before__lte=Now())
 STARTABLE = Q(state=RunState.QUEUED, on_hold=False) & RESTED
@@ -188,9 +190,30 @@ class Queue:
         return sum(host.num_slots for host in self.hosts)
 
 
-def read_queue() -> Queue:
-    """Read all of it: four queries, three if no run waits."""
+NEW_RUN = 2**62  # stands last among the runs of its team
+
+
+def seconds_until_free() -> float | None:
+    """Estimate when the next slot is free of the runs that hold it; None: unknown."""
+    held = list(Run.objects.filter(state__in=HELD).values(*HELD_FIELDS))
+    paces = past_step_seconds({shape_of(config_of(run)) for run in held})
+    lefts = [(run["worker"], _left(run, paces)) for run in held]
+    known = [slot.free_in for slot in _slots(known_hosts(), lefts)]
+    return min((seconds for seconds in known if seconds is not None), default=None)
+
+
+def start_of_new(team: Team, config: RunConfig) -> Start:
+    """Estimate when a run starts that is launched now."""
+    tree = config.model_dump(mode="json")
+    new = Waiting(run_id=NEW_RUN, team_id=team.pk, needs=Needs.of(tree))
+    return read_queue(new).positions[NEW_RUN].start
+
+
+def read_queue(new: Waiting | None = None) -> Queue:
+    """Read all of it, and a new run: four queries, three if no run waits."""
     waiting = list_waiting()
+    if new is not None:
+        waiting.append(new)
     hosts = known_hosts()
     if not waiting:
         here = Run.objects.filter(worker__in=[host.name for host in hosts])

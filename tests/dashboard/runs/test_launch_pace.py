@@ -67,14 +67,29 @@ def test_devices_are_separate(team):
 def test_runs_of_other_shapes_or_teams_do_not_count(team):
     others = Team.objects.create(slug="beta", name="Beta")
     _run(others, 1.0)
-    _run(team, 1.0, rollout={"group_size": 4})
-    _run(team, 1.0, rollout={"max_new_tokens": 7})
     _run(team, 1.0, model={"path": "org/other"})
     _run(team, 1.0, model={"path": "org/model", "lora_rank": 8})
     _run(team, 1.0, optim={"updates_per_batch": 2})
     _run(team)
 
     assert _paces(team) == []
+
+
+def test_a_run_of_another_batch_is_scaled_by_tokens(team):
+    _run(team, 6.0, rollout={"prompts_per_step": 96})
+    _run(team, 3.0, rollout={"prompts_per_step": 32})
+
+    (pace,) = _paces(team, rollout={"prompts_per_step": 8})
+
+    assert pace.step_seconds == 3.0 / 4
+    assert pace.scaled_from == "32 prompts a step"
+
+
+def test_an_equal_run_is_not_scaled(team):
+    _run(team, 3.0, rollout={"group_size": 4})
+    _run(team, 5.0)
+
+    assert _paces(team) == [Pace(device="cpu", step_seconds=5.0, num_runs=1)]
 
 
 def test_the_summary_shows_the_pace_and_its_source(alice_client, team):
@@ -84,7 +99,7 @@ def test_the_summary_shows_the_pace_and_its_source(alice_client, team):
     url = f"/{team.slug}/runs/new/summary"
 
     response = alice_client.post(url, fields)
-    unknown = alice_client.post(url, fields | {"rollout.group_size": "4"})
+    unknown = alice_client.post(url, fields | {"optim.updates_per_batch": "2"})
 
     time = _time(response)
     assert (time.title, time.value) == ("Time per step on cpu", "12 s")
