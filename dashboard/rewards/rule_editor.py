@@ -234,7 +234,21 @@ class RuleDraft:
     @property
     def is_open(self) -> bool:
         """Its settings are open: one is invalid, or is a program."""
-        return any(item.errors or item.field.is_program for item in self.fields)
+        return self.has_program or any(item.errors for item in self.fields)
+
+    @property
+    def has_program(self) -> bool:
+        return any(item.field.is_program for item in self.fields)
+
+    @property
+    def limits(self) -> list[BoundField]:
+        """A program's numbers, which are shown as one line until it is opened."""
+        numbers = [item for item in self.fields if item.field.is_number]
+        return numbers if self.has_program else []
+
+    @property
+    def has_wrong_limits(self) -> bool:
+        return any(item.errors for item in self.limits)
 
     @property
     def is_composed(self) -> bool:

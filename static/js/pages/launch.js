@@ -362,6 +362,22 @@ window.addEventListener("pageshow", () => {
 keepPreview(form);
 keepToml(form);
 
+// Enter updates the estimate, Ctrl+Enter launches.
+form.addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  if (key !== "Enter" || event.isComposing) return;
+  if (event.ctrlKey || event.metaKey) {
+    event.preventDefault();
+    form.querySelector("[data-launch]").click();
+  } else if (target.matches("input:not([type=checkbox])"))
+    target.dispatchEvent(new Event("change", { bubbles: true }));
+});
+
+// What has the focus is scrolled above the bar, whose warnings take room.
+new ResizeObserver(([{ target }]) => {
+  document.documentElement.style.scrollPaddingBottom = `${target.offsetHeight + 8}px`;
+}).observe(form.querySelector(".launch-bar"));
+
 // A link may name a setting.
 function showNamed() {
   const field = location.hash && document.getElementById(location.hash.slice(1));

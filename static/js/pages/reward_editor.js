@@ -36,6 +36,62 @@ document.addEventListener("input", ({ target }) => {
 // A field that is left sends its check by itself.
 document.addEventListener("change", () => clearTimeout(timer));
 
+// A program has line numbers, and Tab indents it until Escape is pressed.
+const INDENT = "    ";
+let leaves = false;
+
+function numberLines(program) {
+  const numbers = program.previousElementSibling;
+  const count = program.value.split("\n").length;
+  numbers.textContent = Array.from({ length: count }, (_, at) => at + 1).join("\n");
+  numbers.style.height = `${program.offsetHeight}px`;
+  numbers.scrollTop = program.scrollTop;
+}
+
+function numberAll() {
+  for (const program of document.querySelectorAll("[data-is-program]"))
+    numberLines(program);
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) numberLines(target);
+});
+
+function watchPrograms() {
+  resized.disconnect();
+  for (const program of document.querySelectorAll("[data-is-program]"))
+    resized.observe(program);
+}
+
+document.addEventListener("input", ({ target }) => {
+  if (target.matches("[data-is-program]")) numberLines(target);
+});
+document.addEventListener(
+  "scroll",
+  ({ target }) => {
+    if (target instanceof Element && target.matches("[data-is-program]"))
+      target.previousElementSibling.scrollTop = target.scrollTop;
+  },
+  true,
+);
+document.addEventListener("htmx:afterSettle", () => {
+  numberAll();
+  watchPrograms();
+});
+numberAll();
+watchPrograms();
+
+document.addEventListener("keydown", (event) => {
+  const { key, shiftKey, target } = event;
+  if (!target.matches("[data-is-program]")) return;
+  if (key === "Tab" && !shiftKey && !leaves) {
+    event.preventDefault();
+    target.setRangeText(INDENT, target.selectionStart, target.selectionEnd, "end");
+    target.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  leaves = key === "Escape";
+});
+
 // Enter applies a field; it does not post the page.
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;

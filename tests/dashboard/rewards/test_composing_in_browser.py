@@ -183,3 +183,28 @@ def test_a_composed_recipe_is_accessible(team, alice, page):
     expect(page.locator(".recipe-line")).to_have_text(FORMULA)
 
     assert found + findings_in_each_view(page) == []
+
+
+def test_a_function_is_indented_and_numbered(team, alice, page):
+    page.goto("/alpha/rewards/new")
+    page.get_by_role("button", name="Add rule").first.click()
+    page.locator("[value='add:python_function']").first.click()
+    source = page.locator("[data-is-program]")
+    source.fill("def reward(completion):\n")
+
+    source.press("End")
+    source.press("Tab")
+    page.keyboard.type("return 1.0")
+
+    expect(source).to_have_value("def reward(completion):\n    return 1.0")
+    expect(page.locator(".code-lines")).to_have_text("1\n2")
+    side = page.locator(".editor-side").bounding_box()
+    assert side is not None
+    assert side["width"] >= 560
+    source.press("Escape")
+    source.press("Tab")
+    expect(source).not_to_be_focused()
+    limits = page.locator(".rule-limits > summary")
+    for value in ("Minimum", "Maximum", "Time limit", "Memory limit"):
+        expect(limits).to_contain_text(value)
+    assert findings_in_each_view(page) == []

@@ -323,3 +323,24 @@ def test_settings_without_effect_are_hidden_until_they_are_asked_for(page, team,
     page.get_by_label("Search settings").fill("")
     page.locator("[name='model.lora_rank']").fill("8")
     expect(alpha).to_be_visible()
+
+
+def test_enter_updates_the_estimate_and_with_control_launches(page, own):
+    page.goto("/alpha/runs/new")
+    steps = page.locator("[name='optim.num_steps']")
+    facts = page.locator(".launch-facts").first
+
+    steps.fill("7")
+    steps.press("Enter")
+    expect(facts).to_contain_text("7 steps")
+    assert not Run.objects.exists()
+    padding = (
+        "parseFloat(getComputedStyle(document.documentElement).scrollPaddingBottom)"
+    )
+    height = page.locator(".launch-bar").bounding_box()
+    assert height is not None
+    assert page.evaluate(padding) >= height["height"]
+    steps.press("Control+Enter")
+
+    expect(page).to_have_url(re.compile(r"/alpha/runs/\d+/$"))
+    assert Run.objects.get().config["optim"]["num_steps"] == 7
