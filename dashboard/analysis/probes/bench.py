@@ -58,10 +58,14 @@ class Tried:
 
     @property
     def total(self) -> float | None:
-        """The reward; None where a rule gave no score."""
         score = self.trial.score if self.trial else None
-        is_whole = score and all(cell is not None for cell, _ in self.cells)
-        return score.total if score and is_whole else None
+        return score.total if score else None
+
+    @property
+    def shown_total(self) -> float | None:
+        """The reward; None where a rule gave no score, as it is only a part then."""
+        is_whole = all(cell is not None for cell, _ in self.cells)
+        return self.total if is_whole else None
 
     @property
     def metrics(self) -> dict[str, float]:
