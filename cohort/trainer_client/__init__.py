@@ -7,9 +7,10 @@ import sys
 import cohort
 from cohort import *  # noqa: F403
 
+NEWER = ("__main__", "mismatch", "trainer_client", "trainer_client.__main__")
 for module in pkgutil.walk_packages(cohort.__path__, "cohort."):
     name = module.name.removeprefix("cohort.")
-    if name not in ("__main__", "trainer_client", "trainer_client.__main__"):
+    if name not in NEWER:
         sys.modules[f"{__name__}.{name}"] = importlib.import_module(module.name)
         if "." not in name:
             globals()[name] = sys.modules[module.name]
