@@ -628,10 +628,15 @@ def _with_unit(title: str, metric: Metric) -> str:
     return f"{title} ({metric.unit})" if metric.unit in SHOWN else title
 
 
-def list_titles() -> list[tuple[str, str, str]]:
-    """Name, title and group of each metric of the registry, for the browser."""
+def list_titles() -> list[tuple[str, str, str, str]]:
+    """Name, title, group and unit of each metric of the registry, for the browser."""
     return [
-        (metric.name, _with_unit(metric.title, metric), group)
+        (
+            metric.name,
+            _with_unit(metric.title, metric),
+            group,
+            metric.unit if metric.unit in SHOWN else "",
+        )
         for group, metrics in METRICS.items()
         for metric in metrics
     ]

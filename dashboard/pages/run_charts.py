@@ -154,7 +154,7 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
         "blank": Chart(id="…", name="…", title="…", about="…", figure=metric_figure()),
-        "titles": [(n, _title(run, n), group) for n, _, group in list_titles()],
+        "titles": [(n, _title(run, n), *more) for n, _, *more in list_titles()],
         "values": list(items.values()),
         "signal_form": form,
         "signal_figures": {chart.id: chart.figure for chart in signals},

@@ -323,6 +323,8 @@ def test_superseded_steps_turn_grey_on_an_open_page(page, team):
 def test_charts_are_chosen_in_the_list_and_pinned_for_the_team(page, long_run):
     page.goto(f"/alpha/runs/{long_run.id}/metrics/")
     items = page.locator("[data-listed]")
+    expect(items.first).to_be_hidden()
+    page.locator('[data-list-group="metric"] summary').click()
     items.filter(has_text="metric/3").locator("input").first.check()
     expect(page.locator("[data-charts] .chart:visible")).to_have_count(1)
     assert page.url.endswith("?show=metric-3")

@@ -56,7 +56,7 @@ def test_a_forks_chart_continues_its_parents(page, team):
     later.take_steps(5)
     expect(page.locator("[data-run-step]")).to_have_text("25")
     chart = page.locator(".chart").first
-    expect(chart.locator(".legendtext").first).to_contain_text(
+    expect(chart.locator("[data-legend] button").first).to_contain_text(
         "amber-otter, ", timeout=15_000
     )
     page.get_by_label("More actions").click()

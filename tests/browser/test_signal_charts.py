@@ -41,14 +41,14 @@ def test_the_map_grows_and_leads_to_groups(page, team):
         [*[0.577] * 3, None],
     ]
 
-    page.get_by_label("Rows by").select_option("difficulty")
+    page.get_by_label("Rows by").select_option("dataset")
     page.locator(".chart-gear").click()
     page.get_by_label("First step shown").fill("2")
     page.get_by_label("First step shown").press("Enter")
     page.keyboard.press("Escape")
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}.length === 3")
-    assert page.url.endswith("?rows=difficulty&from=2&to=4")
+    assert page.url.endswith("?rows=dataset&from=2&to=4")
     page.reload()
     page.get_by_role("heading", name="Signal map").scroll_into_view_if_needed()
     wait_until(page, f"{COLUMNS}?.length === 3")

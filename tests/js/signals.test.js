@@ -151,10 +151,10 @@ test("the table has the map's numbers, one row per step", () => {
 
 test("a histogram's cell is the share of its column", () => {
   const answer = {
-    columns: [column(1, 1, { num: 4, quantiles: [0, 0, 0, 0.5, 1, 1, 1] })],
+    columns: [column(1, 1, { num: 6, quantiles: [0, 0, 0, 0.5, 1, 1, 1] })],
     quantiles: [0, 5, 25, 50, 75, 95, 100],
-    edges: [0, 0.5, 1.1],
-    counts: [[3, 1]],
+    edges: [0, 0.5, 1.1, 1.6],
+    counts: [[3, 1, 2]],
   };
   const figure = {
     data: [{ type: "heatmap" }, { type: "scatter", meta: { quantile: 50 } }],
@@ -163,12 +163,27 @@ test("a histogram's cell is the share of its column", () => {
 
   const { data } = fillDistribution(figure, answer, options);
 
-  assert.deepEqual(data[0].z, [[0.75], [0.25]]);
+  assert.deepEqual(data[0].z, [[1 / 2], [1 / 6], [1 / 3]]);
   assert.match(
     data[0].hovertext[1][0],
-    /^0\.5 to 1\.1: 1 of 4 \(25 %\)<br>step 1<br>lowest 0, 5 % 0,/,
+    /^0\.5 to 1\.1: 1 of 6 \(16\.7 %\)<br>step 1<br>lowest 0, 5 % 0,/,
   );
   assert.deepEqual(data[1].y, [0.5]);
+});
+
+test("the quantiles of two values are not drawn", () => {
+  const answer = {
+    columns: [column(1, 1, { num: 4, quantiles: [0, 1, 1] })],
+    quantiles: [0, 50, 100],
+    edges: [0, 0.5, 1.1],
+    counts: [[2, 2]],
+  };
+  const figure = {
+    data: [{ type: "heatmap" }, { type: "scatter", meta: { quantile: 50 } }],
+    layout,
+  };
+
+  assert.equal(fillDistribution(figure, answer, options).data.length, 1);
 });
 
 const rules = {

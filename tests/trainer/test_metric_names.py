@@ -53,10 +53,11 @@ def test_metrics_are_grouped_in_the_order_of_the_registry():
 
 
 def test_the_browser_gets_titles_with_their_places_for_names():
-    titles = {name: title for name, title, _ in list_titles()}
+    titles = {name: title for name, title, *_ in list_titles()}
 
     assert titles["eval/<set>/pass@<k>"] == "Held-out pass@<k>"
     assert titles["kl/mean"] == "KL to reference (nats per token)"
+    assert ("entropy", "nats per token") in {(n, unit) for n, *_, unit in list_titles()}
 
 
 def test_the_exact_name_comes_before_one_with_places():

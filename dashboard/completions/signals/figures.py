@@ -62,7 +62,8 @@ def signal_charts(*, has_environment: bool = False) -> tuple[SignalChart, ...]:
             title="Reward distribution",
             group="Reward",
             term="reward",
-            about="Share of completions by reward. Lines: 5 %, median, 95 %",
+            about="Share of completions by reward. Lines, for more than two rewards: "
+            "5 %, median, 95 %",
             figure=_distribution("reward", "var(--cohort-series-1)"),
         ),
         SignalChart(
@@ -263,7 +264,7 @@ def _step_timing(has_environment: bool) -> dict[str, Any]:
 def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
     return figure_tree(
         data,
-        xaxis={"title": {"text": "step"}},
+        xaxis={"title": {"text": ""}},
         yaxis={"title": {"text": y}, **layout.pop("yaxis", {})},
         **layout,
     )
@@ -272,7 +273,7 @@ def _figure(data: list[Any], *, y: str, **layout: Any) -> dict[str, Any]:
 class SignalForm(FilterForm):
     """The steps that the signal charts show, and the order of the map's rows."""
 
-    defaults: ClassVar[dict[str, Any]] = {"rows": "dataset"}
+    defaults: ClassVar[dict[str, Any]] = {"rows": "difficulty"}
 
     rows = forms.ChoiceField(required=False, choices=ORDERS, label="Rows by")
     first_step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)

@@ -52,7 +52,7 @@ function ownAxis(x, store, { last, source }) {
     stepAt: (at) => at,
     // A phase starts when the step before its first one ends.
     before: (step) => step - 0.5,
-    title: "step",
+    title: "", // an axis without a title has steps
     hover: "step %{x}",
   };
 }

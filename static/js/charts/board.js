@@ -2,6 +2,7 @@
 
 import { titleOf } from "./alert_marks.js";
 import { fillFigure, hasPoints, metricsOf } from "./figure.js";
+import { showLegend, withoutLegend } from "./legend.js";
 import { CONFIG, readColors } from "./theme.js";
 import { makeRange } from "./view.js";
 import { ALL, openWindow } from "./window.js";
@@ -53,7 +54,9 @@ export class Board {
 
   add(element, figure) {
     const id = element.dataset.chart;
-    const chart = { id, figure, isVisible: false, drawn: -1, seen: 0, theme: 0 };
+    const hidden = new Set(); // names of lines
+    const state = { isVisible: false, drawn: -1, seen: 0, theme: 0 };
+    const chart = { id, figure, hidden, ...state };
     this.#charts.set(element, chart);
     this.watcher.observe(element);
   }
@@ -196,7 +199,10 @@ export class Board {
     listAlerts(card.querySelector("[data-chart-alerts]"), alerts);
     if (isFirst) element.replaceChildren();
     const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page
-    window.Plotly.react(element, data, { ...layout, dragmode }, PLOT_CONFIG);
+    const { hidden } = chart;
+    showLegend(element, { data, layout }, hidden, () => this.#draw(element, chart));
+    const drawn = withoutLegend({ data, layout: { ...layout, dragmode } }, hidden);
+    window.Plotly.react(element, drawn.data, drawn.layout, PLOT_CONFIG);
     if (isFirst) this.#listen(element, chart);
     if (!performance.getEntriesByName("first-chart").length)
       requestAnimationFrame(() => performance.mark("first-chart"));

@@ -74,7 +74,7 @@ export function fillFigure(
   const phases = markPhases(store.phases(), axis, read);
   const fired = markAlerts(places, axis, read, extent);
   if (tails.length || before.length) layout.showlegend = true;
-  if (isStack) layout.showlegend = false; // in runs/chart.html, above the plot
+  if (isStack) layout.showlegend = false; // see legend.js
   // A single line has no legend entry, since the card shows its name.
   const isNamed = figure.layout.showlegend !== false;
   const name = (trace) =>
@@ -257,14 +257,15 @@ function wholeSpan({ isLive, numSteps, lastStep }, { kind }) {
 }
 
 function layOut(layout, { axis, view, read, revision, range, scale }) {
-  const styled = styleCard(layout, read);
+  const { xaxis } = layout;
+  const title = { ...xaxis.title, text: axis.title };
+  const styled = styleCard({ ...layout, xaxis: { ...xaxis, title } }, read);
   const ends = range && [axis.position(range.first), axis.position(range.last)];
   return {
     ...styled,
     title: undefined, // on the card
     xaxis: {
       ...styled.xaxis,
-      title: { ...styled.xaxis.title, text: axis.title },
       unifiedhovertitle: { text: axis.hover },
       ...(ends ? { range: ends, autorange: false } : { autorange: true }),
       uirevision: `${view.x} ${ends}`, // zoom is shared by all charts

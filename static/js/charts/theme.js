@@ -59,12 +59,12 @@ export function styleCard(layout, read, axis = {}) {
     automargin: true,
     ...axis,
     ...own,
-    title: { ...own.title, font: { size: 11, color: colors.title.color }, standoff: 6 },
+    title: titleOf(own.title, colors),
     tickfont: { ...colors.axis.tickfont, size: 11 },
   });
   return {
     ...styleLayout(layout, read, decorate),
-    margin: { l: 48, r: 12, t: 8, b: 36 },
+    margin: { l: 48, r: 12, t: 4, b: 20 },
     legend: {
       orientation: "h",
       traceorder: "normal",
@@ -75,6 +75,12 @@ export function styleCard(layout, read, axis = {}) {
       font: { size: 11 },
     },
   };
+}
+
+// An empty title would take the room of one.
+function titleOf(title, colors) {
+  if (!title?.text) return {};
+  return { ...title, font: { size: 11, color: colors.title.color }, standoff: 6 };
 }
 
 function layoutColors(read) {

@@ -4,10 +4,11 @@ const element = globalThis.document?.getElementById("metric-titles");
 const ROWS = element ? JSON.parse(element.textContent) : [];
 const GROUPS = [...new Set(ROWS.map(([, , group]) => group))];
 // An exact name goes before one with a place for names.
-const METRICS = ROWS.map(([name, title, group], rank) => ({
+const METRICS = ROWS.map(([name, title, group, unit = ""], rank) => ({
   pattern: toPattern(name),
   title,
   group,
+  unit,
   rank,
   isExact: !name.includes("<"),
 })).toSorted((one, other) => other.isExact - one.isExact);
@@ -43,6 +44,16 @@ export function titleOf(name) {
   const title = metric.title.replaceAll(/<(\w+)>/g, (_, part) => parts[part]);
   const isOtherSet = "set" in parts && parts.set !== MAIN_SET;
   return isOtherSet ? `${parts.set}: ${title.replace(/^Held-out /, "")}` : title;
+}
+
+// A chart has the unit at its axis.
+export function unitOf(name) {
+  return find(name)?.unit ?? "";
+}
+
+export function titleWithoutUnit(name) {
+  const unit = unitOf(name);
+  return unit ? titleOf(name).replace(` (${unit})`, "") : titleOf(name);
 }
 
 export function groupOf(name) {

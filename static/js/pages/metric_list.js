@@ -14,6 +14,7 @@ const PREFIX = "chart-";
 export class MetricList {
   #root;
   #items = new Map(); // id of a card -> item
+  #wasSearched = false;
   chosen = new Set(); // ids of cards
 
   constructor(root, { onChange }) {
@@ -33,6 +34,10 @@ export class MetricList {
         item.querySelector("input").checked = false;
       this.#write();
       onChange();
+    });
+    root.addEventListener("click", ({ target }) => {
+      const group = target.closest("summary")?.parentElement;
+      if (group && !group.open) scrollTo(group.dataset.listGroup);
     });
     const open = root.querySelector("[data-list-open]");
     open.addEventListener("click", () => {
@@ -59,12 +64,14 @@ export class MetricList {
     const groups = this.#root.querySelector("#metric-groups");
     let group = groups.querySelector(`[data-list-group="${CSS.escape(title)}"]`);
     if (!group) {
-      group = document.createElement("fieldset");
-      group.className = "metric-group m-0 border-0";
+      group = document.createElement("details");
+      group.className = "metric-group";
       group.dataset.listGroup = title;
-      const legend = document.createElement("legend");
-      legend.textContent = title;
-      group.append(legend);
+      const summary = document.createElement("summary");
+      const count = makePart("number text-quiet", "");
+      count.dataset.listCount = "";
+      summary.append(title, " ", count);
+      group.append(summary);
       insertInOrder(groups, group, ({ dataset }) => dataset.listGroup, compareGroups);
     }
     const item = document.createElement("label");
@@ -74,6 +81,7 @@ export class MetricList {
     item.dataset.name = metric;
     const box = document.createElement("input");
     box.type = "checkbox";
+    box.title = "Show only ticked charts";
     item.append(box, " ", makePart("metric-name", titleOf(metric)), " ");
     item
       .querySelector(".metric-name")
@@ -100,11 +108,20 @@ export class MetricList {
       item.toggleAttribute("data-is-pinned", names.includes(item.dataset.name));
   }
 
-  // `isListed` says of a card's id whether the search found it.
-  filter(isListed) {
+  // `isListed` says of a card's id whether the search found it. Groups are an index, and
+  // open for what was found or ticked.
+  filter(isListed, { isSearched }) {
     for (const [id, item] of this.#items) item.hidden = !isListed(id);
-    for (const group of this.#root.querySelectorAll("[data-list-group]"))
-      group.hidden = !group.querySelector("[data-item]:not([hidden])");
+    for (const group of this.#root.querySelectorAll("[data-list-group]")) {
+      const count = group.querySelectorAll(
+        "[data-item]:not([hidden], [data-lacks])",
+      ).length;
+      group.hidden = !count;
+      group.querySelector("[data-list-count]").textContent = count;
+      if (isSearched || group.querySelector(":checked")) group.open = true;
+      else if (this.#wasSearched) group.open = false;
+    }
+    this.#wasSearched = isSearched;
     this.#root.querySelector("[data-show-all]").hidden = !this.isNarrowed;
   }
 
@@ -127,6 +144,11 @@ export class MetricList {
     url.search = url.search.replaceAll("%2C", ",");
     history.replaceState(history.state, "", url);
   }
+}
+
+function scrollTo(title) {
+  const section = document.querySelector(`[data-group="${CSS.escape(title)}"]`);
+  section?.scrollIntoView({ block: "start" });
 }
 
 function makePart(className, text) {

@@ -9,6 +9,8 @@ import {
   groupOf,
   insertInOrder,
   titleOf,
+  titleWithoutUnit,
+  unitOf,
 } from "../live/metric_titles.js";
 import { isBound, sig4 } from "../live/numbers.js";
 import { MetricList } from "./metric_list.js";
@@ -33,13 +35,24 @@ const { root, board, toolbar, view } = drawRunCharts({ figures });
 const wasHidden = new Set(root.querySelectorAll(".chart[hidden]"));
 linkSignals({ view, onZoom: (range) => toolbar.zoom(range) });
 
+// The plots of a row are as high as the highest.
+const resizer = new ResizeObserver((entries) => {
+  for (const { target } of entries)
+    if (target.classList.contains("js-plotly-plot")) window.Plotly.Plots.resize(target);
+});
+for (const plot of root.querySelectorAll(".chart-plot")) resizer.observe(plot);
+
 function figureOf(metric) {
   const pattern = `^${metric.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
   const [trace] = template.data;
   return {
     ...template,
     data: [{ ...trace, meta: { ...trace.meta, each: pattern } }],
-    layout: { ...template.layout, title: { text: titleOf(metric) } },
+    layout: {
+      ...template.layout,
+      title: { text: titleWithoutUnit(metric) },
+      yaxis: { ...template.layout.yaxis, title: { text: unitOf(metric) } },
+    },
   };
 }
 
@@ -51,7 +64,7 @@ function makeCard(metric) {
   card.dataset.metric = metric;
   card.querySelector("[data-chart]").dataset.chart = id;
   const heading = card.querySelector(".chart-title");
-  heading.textContent = titleOf(metric);
+  heading.textContent = titleWithoutUnit(metric);
   heading.title = metric;
   const about = card.querySelector("[data-about]");
   if (titleOf(metric) === metric)
@@ -64,6 +77,7 @@ function makeCard(metric) {
       part.getAttribute("aria-label").replace("…", titleOf(metric)),
     );
   cardOf.set(metric, card);
+  resizer.observe(card.querySelector("[data-chart]"));
   board.add(card.querySelector("[data-chart]"), figureOf(metric));
   return card;
 }
@@ -175,14 +189,14 @@ function find() {
     section.hidden =
       !section.querySelector(".chart:not([hidden], [data-lacks])") &&
       (isNarrowed || !section.querySelector(".chart-section-note"));
-  list.filter((id) => listed.has(id));
+  list.filter((id) => listed.has(id), { isSearched });
   flat.hidden = !folded.length;
   flat.textContent =
     folded.length === 1 ? "1 flat chart" : `${folded.length} flat charts`;
   flat.title = `All values below 0.0001: ${folded.join(", ")}`;
   const alone = [...combined.keys()].filter(({ dataset }) => dataset.only);
   const all = (cardOf.size + alone.length).toLocaleString("en-US");
-  const chosen = `${list.chosen.size} chart${list.chosen.size === 1 ? "" : "s"} shown`;
+  const chosen = `Only ${list.chosen.size} ticked`;
   const metrics = all === "1" ? "metric" : "metrics";
   const text = list.isNarrowed ? chosen : `${all} ${metrics}`;
   const found = isSearched ? `${count} of ${all} ${metrics}` : text;

@@ -5,6 +5,7 @@ import { fillDistribution } from "../charts/signals/distribution.js";
 import { fillMap, placeOf } from "../charts/signals/map.js";
 import { fillPasses } from "../charts/signals/passes.js";
 import { fillRules } from "../charts/signals/rules.js";
+import { showLegend, withoutLegend } from "../charts/legend.js";
 import { CONFIG, readColors } from "../charts/theme.js";
 import { makeRange } from "../charts/view.js";
 import { setText } from "../live/announce.js";
@@ -99,6 +100,7 @@ async function ask(address, query) {
 
 class Chart {
   isVisible = false;
+  #hidden = new Set(); // names of lines
   #filled = null;
   #drawn = null; // the drawn data
 
@@ -142,7 +144,10 @@ class Chart {
     const isFirst = !this.element.classList.contains("js-plotly-plot");
     if (isFirst) this.element.replaceChildren();
     const dragmode = FINGERS.matches ? false : "zoom"; // fingers scroll the page
-    window.Plotly.react(this.element, data, { ...layout, dragmode }, CONFIG);
+    const filled = { data, layout: { ...layout, dragmode } };
+    showLegend(this.element, filled, this.#hidden, () => this.draw());
+    const drawn = withoutLegend(filled, this.#hidden);
+    window.Plotly.react(this.element, drawn.data, drawn.layout, CONFIG);
     if (!isFirst) return;
     this.element.on("plotly_click", ({ points }) => this.#open(points[0]));
     this.element.on("plotly_relayout", (change) => followZoom(change));
@@ -221,7 +226,7 @@ function addressOf({ step, prompt }) {
 // The URL contains the view, so links show the same.
 function queryOf() {
   const query = new URLSearchParams();
-  if (rows.value !== "dataset") query.set("rows", rows.value);
+  query.set("rows", rows.value);
   if (range) {
     query.set("first_step", range.first);
     query.set("last_step", range.last);
@@ -256,7 +261,7 @@ function chooseK() {
 }
 
 function reorder() {
-  keepInAddress("rows", rows.value === "dataset" ? null : rows.value);
+  keepInAddress("rows", rows.value === "difficulty" ? null : rows.value);
   for (const source of sources.values()) source.refresh({ isUrgent: true });
 }
 

@@ -11,6 +11,7 @@ import {
   whole,
 } from "./columns.js";
 
+const TWO_VALUES_FROM = 0.95; // of all values
 const NAMES = ["lowest", "5 %", "25 %", "median", "75 %", "95 %", "highest"];
 
 export function fillDistribution(figure, answer, { read, revision, query }) {
@@ -29,7 +30,9 @@ export function fillDistribution(figure, answer, { read, revision, query }) {
         `${between}: ${whole(count)} of ${whole(columns[i].num)} (${percent(share)})<br>${summary}`;
     });
   });
-  const [cells, ...lines] = resolveColors(figure.data, read);
+  const [cells, ...quantiles] = resolveColors(figure.data, read);
+  // Of two rewards the median is one or the other, and would jump between them.
+  const lines = hasTwoValues(counts) ? [] : quantiles;
   const data = [
     { ...cells, x0, dx, y: edges, z: shares, zmax: highest(shares), hovertext: texts },
     ...lines.map((line) => ({
@@ -57,6 +60,16 @@ export function fillDistribution(figure, answer, { read, revision, query }) {
       })),
     },
   };
+}
+
+function hasTwoValues(counts) {
+  const sums = counts.reduce(
+    (all, column) => column.map((n, i) => n + (all[i] ?? 0)),
+    [],
+  );
+  const total = sums.reduce((all, n) => all + n, 0);
+  const [most = 0, second = 0] = sums.toSorted((a, b) => b - a);
+  return most + second >= TWO_VALUES_FROM * total;
 }
 
 // The largest cell is the darkest; the tooltip shows its share.
