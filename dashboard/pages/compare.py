@@ -83,6 +83,7 @@ from dashboard.runs.models import Run
 from trainer.metric_names import title_of
 
 PROMPTS_PER_PAGE = 20
+RECIPE, OF_RECIPE = "recipe", ("rules.", "recipe.")
 MIN_SWEPT = 5  # runs that are worth plotting by their settings
 
 
@@ -176,6 +177,9 @@ def _compared(
         arrangement.settings, [run_set.indices for run_set in sets]
     )
     differing = [setting for setting in settings if setting.differs]
+    # One row for the reward, which has its rules behind it.
+    if any(setting.key == RECIPE for setting in differing):
+        differing = [s for s in differing if not s.key.startswith(OF_RECIPE)]
     firsts = [run_set.run for run_set in sets]
     metrics = list_metrics(runs, shown=form.value("metric"))
     metric_names = [name for _, names in metrics for name in names]
@@ -194,7 +198,7 @@ def _compared(
         "is_live": _is_live(selection),
         "found": compare_runs(arrangement, form) if shows_metric else None,
         "marks": _marks(arrangement),
-        "settings": settings,
+        "settings": settings if form.value("settings") == "all" else differing,
         "num_settings": len(settings),
         "differing": _by_value(differing, _marks(arrangement)),
         "silent": [
@@ -235,9 +239,10 @@ def _is_live(selection: Selection) -> bool:
 
 def _answers(runs: list[Run], form: CompareForm) -> dict[str, Any]:
     """Find what each set's first run wrote to one prompt, by default a random one."""
-    prompt = form.value("prompt")
+    text = form.value("find") or ""
+    prompt = None if text else form.value("prompt")
     if prompt is None:
-        prompt = choose_prompt(runs) if len(runs) > 1 else None
+        prompt = choose_prompt(runs, text) if len(runs) > 1 else None
     if prompt is None:
         return {"answers": []}
     answers = find_answers(runs, prompt, form.value("step"))

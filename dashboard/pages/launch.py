@@ -173,7 +173,7 @@ def show_form(
         "preset_version": preset_version
         or request.POST.get("preset_version")
         or (version_of_preset(preset) if preset else ""),
-        **describe_sweep(request.POST, form),
+        **describe_sweep(request.POST or request.GET, form),
         "team_presets": offer_team_presets(team),
         "phases_example": EXAMPLE,
         "must_confirm": bool(summary.warnings) and was_refused,

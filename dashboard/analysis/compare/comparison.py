@@ -22,6 +22,8 @@ from dashboard.analysis.compare.seeds import (
     ConfidenceBand,
     RunSet,
     align,
+    by_seed,
+    can_pair,
     make_bands,
     make_difference,
 )
@@ -59,16 +61,6 @@ class BaselineComparison:
     window: Figure
     interval: tuple[float, float] | None
     verdict: Verdict | None  # None: the baseline
-
-
-def can_pair(base: RunSet, other: RunSet) -> bool:
-    """Tell whether each seed is in both sets, once."""
-    ours, theirs = ([str(seed) for seed in run_set.seeds] for run_set in (base, other))
-    return sorted(ours) == sorted(theirs) and len(set(ours)) == len(ours) > 1
-
-
-def by_seed(run_set: RunSet) -> list[Run]:
-    return sorted(run_set.runs, key=lambda run: str(run.config.get("seed")))
 
 
 def compare_with_baseline(
@@ -157,7 +149,8 @@ class Curves:
     lines: list[Series] = field(default_factory=list)
     bands: list[ConfidenceBand] = field(default_factory=list)
     differences: list[ConfidenceBand] = field(default_factory=list)  # each other set's
-    members: list[tuple[RunSet, Series]] = field(default_factory=list)  # of the bands
+    # Runs behind the bands, and those of a set with too few for a band.
+    members: list[tuple[RunSet, Run, Series]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,9 +241,10 @@ def draw_charts(
             curves.lines,
             curves.bands,
             styles,
+            members=curves.members,
             axis=form.value("x"),
         )
-        title = title_of(metric, with_unit=True)
+        title = title_of(metric)
         charts.append({"metric": metric, "title": title, "data": traces})
     return charts
 
@@ -285,8 +279,8 @@ def _measure(
     behind = [
         (run_set, run)
         for run_set in sets
-        for run in run_set.runs
-        if not run_set.is_single
+        for run in by_seed(run_set)
+        if not run_set.is_single and (has_each or not run_set.has_band)
     ]
     return Curves(
         bands=make_bands(aligned, statistic=form.value("stat"), most=most),
@@ -303,11 +297,9 @@ def _measure(
         if most == MAX_POINTS
         else [],
         members=[
-            (run_set, make_series(points[run.pk], smoothing=smoothing))
+            (run_set, run, make_series(points[run.pk], smoothing=smoothing, most=most))
             for run_set, run in behind
-        ]
-        if has_each
-        else [],
+        ],
     )
 
 

@@ -224,8 +224,9 @@ class RunAnswer:
     reason: str  # why there is no group
 
 
-def choose_prompt(runs: Sequence[Run]) -> int | None:
-    """Choose at random one of the newest prompts that the most of these runs sampled.
+def choose_prompt(runs: Sequence[Run], text: str = "") -> int | None:
+    """Choose at random one of the newest prompts that the most of these runs sampled,
+    of those that contain the text.
 
     None: no two of them sampled the same one. Two queries.
     """
@@ -235,7 +236,7 @@ def choose_prompt(runs: Sequence[Run]) -> int | None:
         return None
     prompts = set(
         Group.objects.current()
-        .filter(run=first)
+        .filter(run=first, **({"prompt__icontains": text} if text else {}))
         .order_by("-step", "prompt_index")
         .values_list("prompt_index", flat=True)[:RECENT_GROUPS]
     )

@@ -93,10 +93,12 @@ def draw_small(
     bands: Sequence[ConfidenceBand],
     styles: dict[int, LineStyle],
     *,
+    members: Sequence[tuple[RunSet, Run, Series]],
     axis: str,
 ) -> list[dict[str, Any]]:
-    """Draw a small chart: each set's line, or its band and its mean."""
-    traces: list[dict[str, Any]] = []
+    """Draw a small chart: each run's line, or a set's band and its mean."""
+    traces = _members(members, styles)
+    limits = _limits(bands) if any(len(band.at) for band in bands) else None
     for run_set, series in zip(sets, lines, strict=False):
         line = _line(run_set.run, series, styles[run_set.pk], bold=run_set is sets[0])
         traces.append(
@@ -108,8 +110,15 @@ def draw_small(
             }
         )
     for run_set, band in zip(sets, bands, strict=False):
+        if not (run_set.has_band or run_set.is_single):
+            continue
         for trace in _band(
-            run_set.label, band, styles[run_set.pk], axis, bold=run_set is sets[0]
+            run_set.label,
+            band,
+            styles[run_set.pk],
+            axis,
+            bold=run_set is sets[0],
+            within=limits,
         ):
             trace.pop("text", None)  # of the larger chart
             if "hoverinfo" not in trace:
@@ -117,6 +126,30 @@ def draw_small(
                 trace["meta"] = {"run": run_set.pk}
             traces.append(trace)
     return traces
+
+
+def _members(
+    members: Sequence[tuple[RunSet, Run, Series]], styles: dict[int, LineStyle]
+) -> list[dict[str, Any]]:
+    """Draw a thin line for each run: opaque where its set has no band."""
+    return [
+        {
+            **_line(run, series, styles[run_set.pk], bold=False),
+            "line": {"color": colour_of(styles[run_set.pk]), "width": 1},
+            **({"opacity": 0.35, "hoverinfo": "skip"} if run_set.has_band else {}),
+        }
+        for run_set, run, series in members
+    ]
+
+
+def _limits(bands: Sequence[ConfidenceBand]) -> tuple[float, float]:
+    """Find the range of the means, widened by half on each side: an interval may leave
+    the values that a metric can have.
+    """
+    values = np.concatenate([band.estimate.value for band in bands])
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    room = (high - low) / 2
+    return (max(low - room, 0.0) if low >= 0 else low - room), high + room
 
 
 def y_axis(title: str, **more: Any) -> dict[str, Any]:
@@ -142,7 +175,7 @@ def draw_bands(
     bands: Sequence[ConfidenceBand],
     styles: dict[int, LineStyle],
     *,
-    members: Sequence[tuple[RunSet, Series]],
+    members: Sequence[tuple[RunSet, Run, Series]],
     metric: str,
     axis: str,
     log_y: bool,
@@ -150,19 +183,8 @@ def draw_bands(
     """Draw each set's band, line and number of runs; single runs are drawn
     behind them.
     """
-    traces = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": escape_label(run_set.label),
-            "x": series.x,
-            "y": [float(f"{v:.6g}") for v in series.smoothed],
-            "line": {"color": colour_of(styles[run_set.pk]), "width": 1},
-            "opacity": 0.35,
-            "hoverinfo": "skip",
-        }
-        for run_set, series in members
-    ]
+    traces = _members(members, styles)
+    low, high = _limits(bands) if any(len(band.at) for band in bands) else (0.0, 0.0)
     floor = _lowest_above_0(bands) if log_y else None
     for run_set, band in zip(sets, bands, strict=True):
         traces += _band(
@@ -171,7 +193,8 @@ def draw_bands(
             styles[run_set.pk],
             axis,
             bold=run_set is sets[0],
-            floor=floor,
+            within=(low if floor is None else max(low, floor), high),
+            has_interval=run_set.has_band,
         )
         traces.append(_counts(run_set.label, band, styles[run_set.pk], axis))
     most = max((len(run_set.runs) for run_set in sets), default=1)
@@ -241,18 +264,19 @@ def _band(
     axis: str,
     *,
     bold: bool,
-    floor: float | None = None,
+    within: tuple[float, float] | None = None,
+    has_interval: bool = True,
 ) -> list[dict[str, Any]]:
     """Draw a band and its line; a single run has no interval, so its band has
     no width.
     """
     name, value = escape_label(label), band.estimate.value
     edges = []
-    if np.isfinite(band.estimate.low).any():
+    if has_interval and np.isfinite(band.estimate.low).any():
         for word, ends in (("low", band.estimate.low), ("high", band.estimate.high)):
             drawn = np.where(np.isnan(ends), value, ends)
-            if floor is not None:
-                drawn = np.maximum(drawn, floor)
+            if within is not None:
+                drawn = np.clip(drawn, *within)
             edge = _trace(f"{name}, 95 % {word}", band, drawn, axis)
             edge |= {"line": {"width": 0}, "hoverinfo": "skip", "meta": {}}
             if (drawn != ends).any():

@@ -28,6 +28,8 @@ from dashboard.runs.models import Run
 
 MAX_SETS = 10
 MAX_SEEDS = 20  # of a set
+MORE = 3  # seeds that are offered
+MIN_BAND = 4  # runs: the interval of fewer is wider than the metric
 SEED = "seed"
 # What `by` says in the address, when it is not the name of a setting.
 SEEDS = "seeds"
@@ -58,6 +60,16 @@ class RunSet:
     @property
     def is_single(self) -> bool:
         return len(self.runs) == 1
+
+    @property
+    def next_seeds(self) -> str:
+        """The next three, as the launch form reads them."""
+        first = max((seed for seed in self.seeds if isinstance(seed, int)), default=-1)
+        return f"{first + 1}..{first + MORE}"
+
+    @property
+    def has_band(self) -> bool:
+        return len(self.runs) >= MIN_BAND
 
     @property
     def seeds(self) -> list[int | None]:
@@ -180,6 +192,16 @@ def _named(settings: Sequence[Setting], index: int) -> Iterator[str]:
             short = short[: MAX_CHARS - 1] + "…"
         name = setting.title if titles[setting.title] == 1 else setting.key
         yield f"{name} {short}"
+
+
+def can_pair(base: RunSet, other: RunSet) -> bool:
+    """Tell whether each seed is in both sets, once."""
+    ours, theirs = ([str(seed) for seed in run_set.seeds] for run_set in (base, other))
+    return sorted(ours) == sorted(theirs) and len(set(ours)) == len(ours) > 1
+
+
+def by_seed(run_set: RunSet) -> list[Run]:
+    return sorted(run_set.runs, key=lambda run: str(run.config.get("seed")))
 
 
 # Confidence bands: at each position the runs' mean, its interval, how many.

@@ -236,6 +236,7 @@ class CompareForm(FilterForm):
     each = forms.BooleanField(required=False)
     q = forms.CharField(required=False, max_length=200)
     prompt = forms.IntegerField(required=False, min_value=0, max_value=MOST)
+    find = forms.CharField(required=False, max_length=200)  # in the prompt
     step = forms.IntegerField(required=False, min_value=0, max_value=MOST)
 
 

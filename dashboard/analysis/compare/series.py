@@ -138,7 +138,7 @@ MAX_PINS = 6
 PINNED = (
     REWARD,
     f"eval/{MAIN_SET}/mean",
-    "group/num_effective",
+    "group/frac_zero_std",
     "kl/mean",
     "entropy",
     "completion/mean_length",

@@ -12,7 +12,15 @@ import numpy as np
 from dashboard.accounts.templatetags.numbers import sig4
 from dashboard.analysis.compare.differences import Setting
 from dashboard.analysis.compare.points import read_drawn
-from dashboard.analysis.compare.seeds import MEAN, STATISTICS, Arrangement, RunSet
+from dashboard.analysis.compare.seeds import (
+    MEAN,
+    MIN_BAND,
+    STATISTICS,
+    Arrangement,
+    RunSet,
+    by_seed,
+    can_pair,
+)
 from dashboard.analysis.compare.series import (
     Better,
     Window,
@@ -227,7 +235,7 @@ class Scores:
 
     def of(self, run_set: RunSet) -> Array:
         """[S, 1]: of each run."""
-        return np.array([[self.values[run.pk]] for run in run_set.runs])
+        return np.array([[self.values[run.pk]] for run in by_seed(run_set)])
 
     def mean(self, run_set: RunSet) -> float:
         return float(np.nanmean(self.of(run_set)))
@@ -247,6 +255,8 @@ class Conclusion:
     difference: float | None = None
     interval: tuple[float, float] | None = None
     caveats: list[str] = field(default_factory=list)
+    # Two sets with too few seeds to tell them apart.
+    few: list[RunSet] = field(default_factory=list)
     # Of runs with different rewards: those to score with the baseline's, which rules
     # are equal in all.
     rescored: list[Run] = field(default_factory=list)
@@ -289,6 +299,9 @@ def conclude(arrangement: Arrangement, *, window: int | None = None) -> Conclusi
         best=ranked[0],
         difference=verdict.difference,
         interval=verdict.interval,
+        few=[ours, theirs]
+        if verdict.kind in ("open", "one") and not (ours.has_band and theirs.has_band)
+        else [],
         caveats=_find_caveats(arrangement, scores) + left_out,
     )
 
@@ -436,7 +449,8 @@ def _read_rewards(arrangement: Arrangement, num_steps: int | None) -> Scores | N
 def _contrast(base: RunSet, other: RunSet, scores: Scores) -> Verdict:
     """Compare several seeds over them; one each over held-out prompts or steps."""
     ours, theirs = scores.of(other), scores.of(base)
-    verdict = judge(theirs, ours, statistic=MEAN, better="higher", is_paired=False)
+    is_paired = can_pair(base, other)
+    verdict = judge(theirs, ours, statistic=MEAN, better="higher", is_paired=is_paired)
     if verdict.kind != "one" or not (base.is_single and other.is_single):
         return verdict
     half = (
@@ -532,13 +546,12 @@ def _write(
         )
     if verdict.kind == "same" or by == 0:
         return f"{lead}{us} and {them} have the same {metric}{tail}{sure}."
-    if verdict.interval and verdict.interval[0] <= 0 <= verdict.interval[1]:
-        return (
-            f"{lead}{us} and {them} are not distinguishable in {metric}{tail}: the "
-            f"difference is {_say(by)}{sure}."
-        )
     side = "above" if by > 0 else "below"
-    return f"{lead}{us} is {_say(abs(by))} {side} {them} in {metric}{tail}{sure}."
+    difference = f"{us} is {_say(abs(by))} {side} {them}"
+    if verdict.interval and verdict.interval[0] <= 0 <= verdict.interval[1]:
+        no = "no" if lead else "No"
+        return f"{lead}{no} clear difference in {metric}{tail}: {difference}{sure}."
+    return f"{lead}{difference} in {metric}{tail}{sure}."
 
 
 def _name(run_set: RunSet) -> str:
@@ -551,7 +564,8 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
     """
     nums = [len(theirs.runs), len(ours.runs)]
     parts = []
-    if verdict.interval:
+    # The interval of a few seeds is wider than the score.
+    if verdict.interval and not 1 < min(nums) < MIN_BAND:
         low, high = map(_say, verdict.interval)
         over = "steps" if scores.metric == REWARD else "prompts"
         of = f" over {over}" if nums == [1, 1] else ""
@@ -562,9 +576,11 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
         parts.append("one side has one seed, so the difference may be chance")
     else:
         seeds = str(nums[0]) if nums[0] == nums[1] else f"{nums[0]} and {nums[1]}"
-        parts.append(f"{seeds} seeds{' each' if nums[0] == nums[1] else ''}")
+        each = " each" if nums[0] == nums[1] else ""
+        parts.append(f"{seeds} seeds{each}{', paired' if verdict.is_paired else ''}")
         if verdict.kind == "open":
-            parts.append(f"{verdict.needed} to tell")
+            few = min(nums) < MIN_BAND
+            parts.append("too few to tell" if few else f"{verdict.needed} to tell")
         elif len(scores.sets) == 2 and verdict.kind != "same":
             parts.append("unlikely to be chance")
     return f" ({'; '.join(parts)})"

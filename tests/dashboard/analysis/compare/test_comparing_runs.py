@@ -379,3 +379,31 @@ def test_a_prompt_that_runs_share_is_open(alice_client, first, second):
     assert steps == [2, 3]
     rewards = [c.reward for c in page.context["answers"][0].completions]
     assert rewards == sorted(rewards, reverse=True)
+
+
+def test_a_common_prompt_is_found_by_its_text(alice_client, first, second):
+    second.dataset_version = first.dataset_version
+    second.save()
+    for run in (first, second):
+        make_group(run, step=2, prompt_index=3, prompt="How many marbles?")
+        make_group(run, step=2, prompt_index=4, prompt="How many apples?")
+    runs = f"?runs={first.pk},{second.pk}"
+
+    page = get_page(alice_client, f"{runs}&find=MARBLES&prompt=4")
+
+    assert page.context["prompt"] == 3
+    assert get_page(alice_client, f"{runs}&find=pears").context["answers"] == []
+
+
+def test_other_rewards_are_one_setting_that_differs(alice_client, first, second):
+    second.config["reward"]["recipe"]["rules"][0]["weight"] = 3.0
+    second.save()
+
+    page = get_page(alice_client, f"?runs={first.pk},{second.pk}")
+
+    keys = [setting.key for setting, _ in page.context["differing"]]
+    assert "recipe" in keys
+    assert not any(key.startswith(("rules.", "recipe.")) for key in keys)
+    assert page.context["recipes"]
+    everything = get_page(alice_client, f"?runs={first.pk},{second.pk}&settings=all")
+    assert any(s.key.startswith("rules.") for s in everything.context["settings"])

@@ -89,23 +89,47 @@ def test_without_held_out_prompts_the_reward_decides(base):
     assert (high - low) / 2 >= half * (1 - 1e-9)
 
 
-def test_seeds_are_compared_by_welchs_interval(team):
+@pytest.mark.parametrize("num_others", [3, 4])
+def test_equal_seeds_are_paired_and_others_are_compared_by_welch(team, num_others):
     base = make_seeds(team, "base", 3, level=0.5, num_steps=60)
     other = make_seeds(
-        team, "kl", 3, level=0.9, like=base[0], num_steps=60, loss={"kl_coef": 0.04}
+        team,
+        "kl",
+        num_others,
+        level=0.9,
+        like=base[0],
+        num_steps=60,
+        loss={"kl_coef": 0.04},
     )
 
     found = conclusion(*base, *other, by="seeds")
 
+    steps = (36, 40) if num_others == 3 else (26, 30)
     means = [
-        np.mean(run.steps.filter(step__range=(36, 40)).values_list("values__0"))
+        np.mean(run.steps.filter(step__range=steps).values_list("values__0"))
         for run in [*base, *other]
     ]
-    welch = stats.ttest_ind(means[3:], means[:3], equal_var=False)
-    low, high = welch.confidence_interval(0.95)
+    if num_others == 3:
+        test = stats.ttest_rel(means[3:], means[:3])
+    else:
+        test = stats.ttest_ind(means[3:], means[:3], equal_var=False)
+    low, high = test.confidence_interval(0.95)
     assert found.kind == "better"
     assert found.difference == pytest.approx(np.mean(means[3:]) - np.mean(means[:3]))
     assert found.interval == pytest.approx((low, high), rel=1e-4)
+
+
+def test_more_seeds_are_offered_for_sets_that_are_too_small(team):
+    base = make_seeds(team, "base", 2, num_steps=40)
+    other = make_seeds(team, "kl", 2, like=base[0], num_steps=40, loss={"kl_coef": 1})
+    many = make_seeds(team, "lr", 4, like=base[0], optim={"learning_rate": 1e-3})
+
+    found = conclusion(*base, *other, by="seeds")
+
+    assert found.kind == "open"
+    assert [run_set.next_seeds for run_set in found.few] == ["2..4", "2..4"]
+    assert "1,000" not in found.text
+    assert [s.has_band for s in arrange([*base, *many], "seeds").sets] == [False, True]
 
 
 def test_the_best_of_several_is_compared_with_the_baseline(base):

@@ -96,19 +96,22 @@ def test_runs_can_be_ungrouped(base):
     assert not arranged.has_bands
 
 
-def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(alice_client, base):
+def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(alice_client, team):
+    base = make_seeds(team, "base", 4, level=0.5, num_steps=60)
     drawn = figure(get(alice_client, base))
 
     line, low = drawn["base"], drawn["base, 95 % low"]
     by_step = rewards(base)
     assert line["x"] == sorted(by_step)
-    for place, step in [(0, 1), (39, 40), (49, 50)]:
+    for place, step in [(0, 1), (29, 30), (39, 40)]:
         values = by_step[step]
         interval = stats.ttest_1samp(values, 0).confidence_interval(0.95)
         assert line["y"][place] == pytest.approx(np.mean(values), rel=1e-5)
-        assert low["y"][place] == pytest.approx(interval.low, rel=1e-4)
+        assert low["meta"]["raw"][place] == pytest.approx(interval.low, rel=1e-4)
     counts = drawn["base, n"]["y"]
-    assert (counts[39], counts[40], counts[49], counts[50]) == (3, 2, 2, 1)
+    assert (counts[29], counts[30], counts[40], counts[50]) == (4, 3, 2, 1)
+    # It leaves the means' range by half at most.
+    assert min(low["y"]) >= min(line["y"]) - (max(line["y"]) - min(line["y"])) / 2
     assert "n 1:" in line["text"][50]
     # A band of one run has no width, and no interval in what is saved.
     assert low["y"][50] == line["y"][50]
@@ -120,6 +123,15 @@ def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(alice_client,
     low = drawn["base, 95 % low"]
     assert min(v for v in low["meta"]["raw"] if v is not None) < 0
     assert min(low["y"]) == min(v for v in drawn["base"]["y"] if v > 0)
+
+
+def test_three_seeds_have_a_thin_line_each_and_no_band(alice_client, base, other):
+    page = get_page(alice_client, [*base, *other], metric="reward/mean")
+
+    drawn = page.context["charts"][0]["data"]
+    assert [trace["meta"]["run"] for trace in drawn] == [r.pk for r in [*base, *other]]
+    assert {trace["line"]["width"] for trace in drawn} == {1}
+    assert "base, 95 % low" not in figure(page.content.decode())
 
 
 def test_an_iqm_is_of_the_runs_at_each_step(alice_client, team, base):
