@@ -15,12 +15,13 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
+from django.db.models import F
+from django.db.models.functions import Abs
 from numpy.typing import NDArray
 
 from dashboard.completions.models import Group, GroupTokens
@@ -44,8 +45,6 @@ COLUMNS = (*NUMBERS, CLIPPED)
 INDEX, NUMBER, SIGN = np.dtype("<u4"), np.dtype("<f4"), np.dtype("i1")
 ABSENT = -128  # of a sign
 HEAD_LENGTH = struct.Struct("<I")
-
-MAX_NEAR = 12
 
 
 def pack_tokens(completions: Sequence[MeasuredCompletion]) -> bytes:
@@ -167,26 +166,11 @@ def read_tokens(group: Group) -> list[dict[str, Any]] | None:
     return None if packed is None else unpack_tokens(bytes(packed))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Near:
-    """Groups whose token values are kept: of the same step, and of the same prompt."""
-
-    prompts: list[int]
-    steps: list[int]
-
-
-def find_near(group: Group) -> Near:
-    """Find the nearest few of each. Two queries."""
-    groups = Group.objects.current().filter(run_id=group.run_id, tokens__isnull=False)
-    here = groups.filter(step=group.step).values_list("prompt_index", flat=True)
-    same = groups.filter(prompt_index=group.prompt_index).values_list("step", flat=True)
-    return Near(
-        prompts=_nearest(here, group.prompt_index), steps=_nearest(same, group.step)
-    )
-
-
-def _nearest(numbers: Iterable[int], number: int) -> list[int]:
-    return sorted(sorted(numbers, key=lambda n: abs(n - number))[:MAX_NEAR])
+def find_near(group: Group) -> Group | None:
+    """Find the nearest group with token values, by step, then by prompt."""
+    kept = Group.objects.current().filter(run_id=group.run_id, tokens__isnull=False)
+    near = [Abs(F("step") - group.step), Abs(F("prompt_index") - group.prompt_index)]
+    return kept.only("step", "prompt_index").order_by(*near, "pk").first()
 
 
 def which_are_kept(run: Run) -> str:

@@ -111,6 +111,20 @@ def test_a_group_without_token_values_says_which_groups_have_some(bob_client, te
             assert fragment in error
 
 
+def test_the_nearest_group_with_token_values_is_one_click_away(bob_client, run):
+    keep(make_group(run, step=100, prompt_index=171), "a")
+    keep(make_group(run, step=90, prompt_index=9), "b")
+    make_group(run, step=97, prompt_index=9)
+
+    page = bob_client.get(f"/alpha/runs/{run.pk}/groups/97/9/?view=tokens")
+
+    html = page.content.decode()
+    link = html.partition("data-near-tokens")[0].rpartition("<a")[2]
+    assert "/groups/100/171/" in link
+    assert "view=tokens" in link
+    assert 'data-view="tokens"' in html
+
+
 def test_a_run_without_token_settings_is_supported(bob_client, team):
     config = make_config()
     config["logging"] = {"groups_every_steps": 1}
