@@ -32,7 +32,10 @@ def group(team) -> Sweep:
             recipe_version=recipe,
             config=make_config(
                 optim={"learning_rate": rate},
-                loss={"aggregation": ["token_mean", "constant"][aggregation]},
+                loss={
+                    "aggregation": ["token_mean", "constant"][aggregation],
+                    "kl_coef": 0.1 * (place % 2),
+                },
                 seed=place,
             ),
             summary={"last": {"reward/mean": end}, "best": {}},

@@ -221,8 +221,6 @@ def compare_a_prompt(page: Page, runs: list[Run]) -> None:
 def look_at_a_sweep(page: Page, runs: list[Run]) -> None:
     ids = ",".join(str(run.pk) for run in runs)
     page.goto(f"/alpha/sweep?runs={ids}")
-    lines = page.locator('[data-figure="parallel"] .scatterlayer .trace')
-    expect(lines).to_have_count(4)
     expect(page.locator('[data-figure="scatter"] .points path').first).to_be_visible()
 
 

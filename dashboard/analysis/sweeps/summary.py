@@ -33,6 +33,7 @@ from dashboard.completions.forms import FilterForm
 from dashboard.runs.models import REWARD, Run
 
 MAX_SWEPT = 200  # runs of a sweep's page
+MIN_AXES = 3  # settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +53,11 @@ class ImportanceRow:
 
     @property
     def percent(self) -> str:
-        return f"{100 * max(self.share.value, 0):.0f} %"
+        return f"{100 * max(self.share.value, 0):.0f}%"
 
     @property
     def interval(self) -> str:
-        return f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f} %"
+        return f"{100 * self.share.low:.0f} to {100 * self.share.high:.0f}%"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +85,11 @@ class SweepSummary:
     axes: list[Axis]
     scattered: str  # the setting of the scatter
     figures: dict[str, Any]
+
+    @property
+    def shows_axes(self) -> bool:
+        """With fewer settings, the outcome by setting shows it all."""
+        return len(self.all_settings) >= MIN_AXES
 
 
 def read_sweep(

@@ -213,6 +213,10 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(alice_client, group):
     assert bars["x"][0] > 95
     assert bars["x"][1] < 2
     assert len(figures(whole)["parallel"]["data"]) == 12
+    # Two settings are shown by the scatter alone.
+    assert 'data-figure="scatter"' in whole.text
+    assert 'data-figure="parallel"' not in whole.text
+    assert 'data-figure="importance"' not in whole.text
     axis = figures(whole)["scatter"]["layout"]["xaxis"]
     assert (axis["title"]["text"], axis["type"]) == ("optim.learning_rate", "log")
 
