@@ -11,8 +11,9 @@ from django.http import Http404
 from dashboard.accounts.models import Team
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.analysis.compare.points import AXES, Points, read_points
+from dashboard.analysis.compare.seeds import SEEDS, arrange
 from dashboard.analysis.compare.series import make_series
-from dashboard.analysis.compare.verdicts import compare_summaries
+from dashboard.analysis.compare.verdicts import compare_summaries, conclude
 from dashboard.analysis.mismatch.advice import read_lab
 from dashboard.analysis.reports.block_options import (
     Block,
@@ -125,6 +126,7 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     settings = compare_settings(runs)
     differing = [setting for setting in settings if setting.differs]
     return {
+        "conclusion": conclude(arrange(runs, SEEDS)).text,
         "runs": describe_runs(runs),
         "columns": [
             {
@@ -143,6 +145,7 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
         "settings": [
             {
                 "key": setting.key,
+                "title": setting.title,
                 "values": [_cut_value(value) for value in setting.values],
             }
             for setting in differing[:MAX_SETTINGS]

@@ -13,6 +13,7 @@ from dashboard.analysis.reports.block_options import Block, split_text
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.models import Pin, Report
 from dashboard.runs.models import Run
+from trainer.metric_names import title_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +129,7 @@ def _show_block(team: Team, block: Block, *, index: int, pins: dict[int, Pin]) -
 def name_block(shown: Shown) -> str:
     data, kind = shown.data, shown.block.kind
     if kind == "chart" and "metric" in data:
-        return str(data["metric"])
+        return title_of(str(data["metric"]))
     if kind == "group" and "run" in data:
         at = f"Prompt {data['prompt_index']} at step {data['step']:,}"
         return f"{at} of {data['run']['name']}"

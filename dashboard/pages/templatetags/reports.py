@@ -26,6 +26,7 @@ from dashboard.analysis.reports.svg_charts import (
     x_of,
 )
 from dashboard.runs.charts.chart import NOTE, has_clipped
+from trainer.metric_names import title_of
 
 register = template.Library()
 
@@ -105,7 +106,7 @@ def chart_svg(chart: dict[str, Any]) -> SafeString:
 
 def _label(chart: dict[str, Any]) -> str:
     names = ", ".join(line["name"] for line in chart["lines"])
-    return f"{chart['metric']} of {names}, by {chart['axis']}"
+    return f"{title_of(chart['metric'])} of {names}, by {chart['axis']}"
 
 
 def _x_axis(drawing: Drawing) -> SafeString:
@@ -129,7 +130,7 @@ def _x_axis(drawing: Drawing) -> SafeString:
 
 
 def _y_axis(drawing: Drawing) -> SafeString:
-    return format_html_join(
+    ticks = format_html_join(
         "",
         '<line class="chart-grid" x1="{1}" x2="{2}" y1="{0}" y2="{0}"/>'
         '<text class="chart-tick" x="{3}" y="{0}" dy="4" text-anchor="end">{4}</text>',
@@ -137,6 +138,13 @@ def _y_axis(drawing: Drawing) -> SafeString:
             (f"{t.at:.1f}", drawing.left, drawing.right, drawing.left - 6, t.label)
             for t in drawing.y_ticks
         ),
+    )
+    return format_html(
+        '{}<text class="chart-axis" transform="translate(12 {}) rotate(-90)" '
+        'text-anchor="middle">{}</text>',
+        ticks,
+        (drawing.top + drawing.bottom) / 2,
+        drawing.y_title,
     )
 
 

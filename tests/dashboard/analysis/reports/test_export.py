@@ -21,7 +21,7 @@ It **helps**: see русский, ελληνικά. Formula $x^2$.
 
 | rule | share |
 |------|------:|
-| one  |   40 % |
+| one  |   40% |
 
 ```python
 def advantage(r): return r
@@ -42,6 +42,8 @@ def test_the_html_file_is_self_contained(bob_client, report):
     assert '"length-penalty.html"' in answer.headers["Content-Disposition"]
     assert "sandbox" in answer.headers["Content-Security-Policy"]
     assert page.count("<polyline") == 8
+    assert page.count('class="block-conclusion"') == 1
+    assert "KL to reference (nats per token)</text>" in page
     assert "content=\"default-src 'none'; style-src" in page
     for asks in ("href=", "src=", "action=", "srcset=", "@import", "url(", "<script"):
         assert asks not in page
