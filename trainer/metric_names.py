@@ -24,7 +24,7 @@ MAIN_SET = "heldout"  # the rows that a run holds out of its own dataset
 class Metric:
     """Attributes: better: the direction of improvement; None where it depends, as for
     KL, entropy, loss, norms and lengths. has_interval: <name>/low and <name>/high are
-    its 95 % confidence interval.
+    its 95% confidence interval.
     """
 
     name: str

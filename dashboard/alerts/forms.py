@@ -162,7 +162,7 @@ class RuleForm(ActionForm):
             self.add_error(
                 "threshold",
                 forms.ValidationError(
-                    f"A change must be above 0 %; got {data['threshold']:g}.",
+                    f"A change must be above 0%; got {data['threshold']:g}.",
                     code="not_positive",
                 ),
             )

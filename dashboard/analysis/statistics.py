@@ -1,7 +1,7 @@
 """Statistics of a few seeds: intervals, differences, the number of seeds needed.
 
 Values are arrays [S, P]: S seeds at P positions (steps, or values of another axis); NaN
-if a seed has no value. All intervals are two-sided, 95 %. SciPy (140 MB installed)
+if a seed has no value. All intervals are two-sided, 95%. SciPy (140 MB installed)
 would be needed for one function only; the tests compare with it.
 """
 
@@ -200,7 +200,7 @@ def iqm_difference(base: Array, other: Array) -> Estimate:
 def seeds_needed(
     difference: float, variances: tuple[float, float], *, is_paired: bool = False
 ) -> int | None:
-    """Seeds per set that detect the difference with a power of 80 %.
+    """Seeds per set that detect the difference with a power of 80%.
 
     The least n with n >= (t(0.975, ν) + t(0.8, ν))²·(s²_A + s²_B) / difference², where
     ν = 2(n-1). Paired: s² of the pairs' differences (their variances' sum) and ν = n-1.

@@ -72,7 +72,7 @@ class CurveFilters(ChosenRuns):
     )
     stat: Literal["mean", "iqm"] = Field(
         "mean",
-        description="The statistic, with a 95 % interval; iqm: interquartile mean.",
+        description="The statistic, with a 95% interval; iqm: interquartile mean.",
     )
     better: Literal["", "higher", "lower", "neither"] = Field(
         "", description="Empty: the metric's own direction."

@@ -81,7 +81,7 @@ def draw_curves(points: Sequence[Point]) -> dict[str, dict[str, Any]]:
         line={"color": "var(--cohort-series-3)", "width": 2},
         hovertext=[
             f"{point.words}<br>correct: {point.num_right:,} of {point.num_scored:,} "
-            f"({point.percent:.3g} %)"
+            f"({point.percent:.3g}%)"
             for point in scored
         ],
         hovertemplate="%{hovertext}<extra></extra>",

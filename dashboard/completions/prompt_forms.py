@@ -87,7 +87,7 @@ class PromptFilterForm(FilterForm):
             self.add_error(
                 "high",
                 ValidationError(
-                    f"The pass rate range {low:g} to {high:g} % is empty. Swap the "
+                    f"The pass rate range {low:g} to {high:g}% is empty. Swap the "
                     "values.",
                     code="empty_range",
                 ),
@@ -122,7 +122,7 @@ class PromptFilterForm(FilterForm):
         low, high = self.bounds or (0.0, 100.0)
         return {
             "unsolved": "unsolved",
-            "failed": f"correct in at most {high:g} % of completions",
+            "failed": f"correct in at most {high:g}% of completions",
             "mixed": f"correct in {share_words(low, high)} of completions",
         }[which]
 
@@ -172,12 +172,12 @@ class PromptFilterForm(FilterForm):
 def share_words(low: float, high: float) -> str:
     """
     >>> share_words(10, 19.99), share_words(0.01, 9.99), share_words(1, 99)
-    ('10 to under 20 %', 'above 0 to under 10 %', '1 to 99 %')
+    ('10 to under 20%', 'above 0 to under 10%', '1 to 99%')
     """
     begin = f"above {low - GAP:g}" if low - GAP == int(low) else f"{low:g}"
     if round(high + GAP, 6) == round(high + GAP) and high != int(high):
-        return f"{begin} to under {high + GAP:g} %"
-    return f"{begin} to {high:g} %"
+        return f"{begin} to under {high + GAP:g}%"
+    return f"{begin} to {high:g}%"
 
 
 class PromptViewForm(FilterForm):

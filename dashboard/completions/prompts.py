@@ -186,14 +186,14 @@ def _describe(visits: Visits) -> str:
         return "Pass rate: correctness unknown"
     shares = scored["num_right"] / scored["num_scored"]
     if len(scored) == 1:
-        return f"Pass rate in 1 group: {100 * shares[0]:.3g} %"
+        return f"Pass rate in 1 group: {100 * shares[0]:.3g}%"
     named = {
         "first": shares[0],
         "last": shares[-1],
         "lowest": shares.min(),
         "highest": shares.max(),
     }
-    message = ", ".join(f"{name} {100 * share:.3g} %" for name, share in named.items())
+    message = ", ".join(f"{name} {100 * share:.3g}%" for name, share in named.items())
     return f"Pass rate in {len(scored):,} groups: {message}"
 
 

@@ -526,5 +526,5 @@ class VersionSplit(Analysis):
         """The rule in words."""
         rule = self.rule
         if rule["by"] == "share":
-            return f"{rule['share']:g} %, seed {rule['seed']}"
+            return f"{rule['share']:g}%, seed {rule['seed']}"
         return f"{rule['column']} = {rule['value']}"

@@ -109,7 +109,7 @@ def _explain_metric(metric: Metric, name: str) -> Explanation:
     if metric.better:
         facts.append(("Better", metric.better))
     if metric.has_interval:
-        facts.append(("Band", "95 % interval"))
+        facts.append(("Band", "95% interval"))
     group = next(title for title, group in METRICS.items() if metric in group)
     page = all_pages()["watch-a-run"]
     slug = next(
@@ -170,7 +170,7 @@ def _metrics() -> str:
 
 
 def _metric(metric: Metric) -> tuple[str, str, str, str]:
-    interval = " `/low` and `/high`: its 95 % interval." if metric.has_interval else ""
+    interval = " `/low` and `/high`: its 95% interval." if metric.has_interval else ""
     title = metric.title.replace("<", "*").replace(">", "*")
     return title, f"`{metric.name}`", metric.about + interval, metric.unit
 

@@ -232,7 +232,7 @@ def _shares(metrics: dict[str, Any], config: RunConfig) -> list[dict[str, Any]]:
 def _amount(
     metrics: dict[str, Any], name: str, title: str, how: str = ""
 ) -> dict[str, Any]:
-    """A number of a probe, with the ends of its 95 % interval."""
+    """A number of a probe, with the ends of its 95% interval."""
     return {
         "title": title,
         "value": metrics.get("signal/share" if name == "signal" else name),

@@ -117,7 +117,7 @@ def _shown(run: Run, form: PromptFilterForm, matches: Found) -> dict[str, Any]:
                 "low": f"{low:g}",
                 "high": f"{high:g}",
                 "num": num,
-                "words": f"{low:g} %" if low == high else share_words(low, high),
+                "words": f"{low:g}%" if low == high else share_words(low, high),
                 "height": 100 * num / most if most else 0,
                 "is_set": chosen is not None and chosen[0] <= low and high <= chosen[1],
             }

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from dashboard.accounts.templatetags.numbers import NOTHING, sig4
+from dashboard.accounts.templatetags.numbers import NOTHING, sig4, write_with_margin
 from dashboard.project.database import FixedQuery
 from dashboard.runs.charts.chart import chart_id, clip_all
 from dashboard.runs.charts.series import (
@@ -47,7 +47,7 @@ Points = list[tuple[int, float]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut:
-    """A held-out score with its 95 % interval, by evaluation."""
+    """A held-out score with its 95% interval, by evaluation."""
 
     metric: str
     scores: Curve
@@ -285,12 +285,11 @@ def _describe_held_out(held_out: HeldOut | None) -> str:
     title = title_of(held_out.metric)
     steps, values = held_out.scores.steps, held_out.scores.values
     first, now, margin = values[0], values[-1], held_out.margins[-1]
-    interval = "" if margin is None else f" ± {_score(margin)}"
     if len(values) == 1:
-        return f"{title} is {_score(now)}{interval} at step {steps[0]:,}."
+        return f"{title} is {write_with_margin(now, margin)} at step {steps[0]:,}."
     noise = math.hypot(margin or 0, held_out.margins[0] or 0)
     since = _unchanged_since(held_out)
-    text = _compare(title, first, now, held_out.scores, noise=noise, interval=interval)
+    text = _compare(title, first, now, held_out.scores, noise=noise, margin=margin)
     return f"{text[:-1]}, no clear change since step {since:,}." if since else text
 
 
@@ -313,7 +312,7 @@ def _unchanged_since(held_out: HeldOut) -> int | None:
 
 
 def _slope(points: Points) -> tuple[float, float]:
-    """Fit a line, and return its slope with half of its 95 % interval; NaN below 3
+    """Fit a line, and return its slope with half of its 95% interval; NaN below 3
     points.
 
     By the normal quantile the interval of few points is short: it rather finds a trend.
@@ -338,9 +337,9 @@ def _compare(
     curve: Curve,
     *,
     noise: float,
-    interval: str = "",
+    margin: float | None = None,
 ) -> str:
-    then, current = _score(first), f"{_score(now)}{interval}"
+    then, current = _score(first), write_with_margin(now, margin)
     if abs(now - first) > noise and then != _score(now):
         return f"{title} {'rose' if now > first else 'fell'} from {then} to {current}."
     slope, error = _slope(_points(curve))
@@ -452,7 +451,7 @@ def _tile(
 
 def _change(by: float, write: Callable[[float], str], steps: Sequence[int]) -> str:
     text = write(abs(by))
-    sign = "" if float(by) == 0 or text in {"0", "0 %"} else "+" if by > 0 else "−"
+    sign = "" if float(by) == 0 or text in {"0", "0%"} else "+" if by > 0 else "−"
     return f"{sign}{text} since step {steps[0]:,}"
 
 
@@ -486,7 +485,7 @@ def draw_spark(values: Sequence[float]) -> str:
 
 
 def _score(value: float) -> str:
-    return sig4(float(f"{value:.3g}"))
+    return sig4(value)
 
 
 def _whole(value: float) -> str:
@@ -494,6 +493,6 @@ def _whole(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    """Whole percent, below 10 % with a decimal."""
+    """Whole percent, below 10% with a decimal."""
     percent = 100 * value
-    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
+    return f"{percent:.0f}%" if percent >= 9.95 or percent == 0 else f"{percent:.1f}%"

@@ -240,7 +240,7 @@ CHARTS = (
     SystemChart(
         id="cpu",
         title="CPU",
-        about="100 % means all cores of the machine.",
+        about="100% means all cores of the machine.",
         figure=_figure(PERCENT, trainer_cpu="trainer", cpu="machine"),
     ),
     SystemChart(

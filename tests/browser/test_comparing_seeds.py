@@ -57,8 +57,8 @@ def test_seeds_are_drawn_as_bands_and_ungrouped(page, address):
 
     wait_until(page, f"{PLOT}.data?.length === 8")
     assert names(page, PLOT)[:4] == [
-        "KL weight 0, 95 % low",
-        "KL weight 0, 95 % high",
+        "KL weight 0, 95% low",
+        "KL weight 0, 95% high",
         "KL weight 0",
         "KL weight 0, n",
     ]
@@ -130,7 +130,7 @@ def test_a_band_is_saved_with_its_interval_and_its_counts(page, address):
     path = caught.value.path()
     head, first = Path(path).read_text().splitlines()[:2]
     assert head.startswith(
-        'step,"KL weight 0, 95 % low","KL weight 0, 95 % high",KL weight 0,'
+        'step,"KL weight 0, 95% low","KL weight 0, 95% high",KL weight 0,'
     )
     low, high, mean, num = map(float, first.split(",")[1:5])
     assert low < mean < high

@@ -22,7 +22,7 @@ test("the less likely a token, the stronger its colour", () => {
   const scale = makeScale([COMPLETION], "logprob");
 
   assert.deepEqual([-2, -1, 0].map(scale.levelOf), [4, 2, 0]);
-  assert.equal(scale.legend.at(-1).text, "-2");
+  assert.equal(scale.legend.at(-1).text, "−2");
 });
 
 test("a ratio has two sides, symmetric in its logarithm", () => {
@@ -31,7 +31,7 @@ test("a ratio has two sides, symmetric in its logarithm", () => {
   assert.deepEqual(COMPLETION.ratio.map(scale.levelOf), [0, "+4", -4]);
   assert.deepEqual(
     scale.legend.map(({ text }) => text),
-    ["0.6065", "0.7788", "1", "1.284", "1.649"],
+    ["0.607", "0.779", "1", "1.28", "1.65"],
   );
 });
 
@@ -76,8 +76,8 @@ test("masked tokens are marked most", () => {
 test("a token is described by its known values", () => {
   assert.equal(
     describe(COMPLETION, 1),
-    'Token 2 of 3 · id 9 · " sum" · log-prob -2 nats (13.53 %) · sampling log-prob -2.1 nats' +
-      " · entropy 1 nats · ratio 1.649 · advantage 1.2 · gradient coefficient 0" +
+    'Token 2 of 3 · id 9 · " sum" · log-prob −2 nats (13.5%) · sampling log-prob −2.1 nats' +
+      " · entropy 1 nats · ratio 1.65 · advantage 1.2 · gradient coefficient 0" +
       " · clipped above",
   );
 });

@@ -166,7 +166,7 @@ test("a histogram's cell is the share of its column", () => {
   assert.deepEqual(data[0].z, [[1 / 2], [1 / 6], [1 / 3]]);
   assert.match(
     data[0].hovertext[1][0],
-    /^0\.5 to 1\.1: 1 of 6 \(16\.7 %\)<br>step 1<br>lowest 0, 5 % 0,/,
+    /^0\.5 to 1\.1: 1 of 6 \(16\.7%\)<br>step 1<br>lowest 0, 5% 0,/,
   );
   assert.deepEqual(data[1].y, [0.5]);
 });
@@ -206,7 +206,7 @@ test("each rule is a layer with an escaped name", () => {
     data.map(({ name }) => name),
     ["answer", "a&lt;b"],
   );
-  assert.deepEqual(data[1].customdata, ["16.7 % (0.1)", "0 % (0)"]);
+  assert.deepEqual(data[1].customdata, ["16.7% (0.1)", "0% (0)"]);
 });
 
 test("the rest without a rule is a layer if there is any", () => {
@@ -254,7 +254,7 @@ test("a phase shows seconds, share and time without signal", () => {
 
   assert.deepEqual(
     data.map(({ customdata }) => customdata[0]),
-    ["6 s (75 %), 3 s without signal", "2 s (25 %)", "3 s (37.5 %)"],
+    ["6 s (75%), 3 s without signal", "2 s (25%)", "3 s (37.5%)"],
   );
 });
 
@@ -274,7 +274,7 @@ test("steps without logged groups have no time without signal", () => {
   const { data } = fillAnatomy(figure, answer, options);
 
   assert.equal(data.at(-1).visible, false);
-  assert.equal(data[0].customdata[0], "6 s (100 %)");
+  assert.equal(data[0].customdata[0], "6 s (100%)");
 });
 
 const passes = {
@@ -362,7 +362,7 @@ test("the table has powers of two of k, and gaps without groups", () => {
 
   const ks = ["pass@1", "pass@2", "pass@3", "maj@2", "maj@3"];
   assert.deepEqual(table.head, ["Steps", "Groups", ...ks]);
-  const shares = ["50 %", "75 %", "–", "60 %", "–"];
+  const shares = ["50%", "75%", "–", "60%", "–"];
   assert.deepEqual(table.rows[1].cells, ["step 2", "1,200", ...shares]);
 });
 

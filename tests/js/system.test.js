@@ -42,7 +42,7 @@ test("a machine that has more to tell leaves the other's places empty", () => {
 test("values are reported with a unit that fits them", () => {
   assert.equal(withUnit(1.24 * 1024 ** 3, "B"), "1.24 GiB");
   assert.equal(withUnit(1_048_575, "B/s"), "1 MiB/s");
-  assert.equal(withUnit(7.65, "%"), "7.7 %");
+  assert.equal(withUnit(7.65, "%"), "7.7%");
   assert.equal(withUnit(null, "B"), "–");
 });
 

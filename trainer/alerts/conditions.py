@@ -97,7 +97,7 @@ class Condition:
                 ago = f"{self.lookback} {unit} earlier"
                 if self.lookback == 1:
                     ago = f"the previous {unit[:-1]}"
-                return f"{metric} changes by more than {x} % from {ago}{for_steps}"
+                return f"{metric} changes by more than {x}% from {ago}{for_steps}"
             case Kind.MISSING:
                 return f"{metric} is missing or not finite{for_steps}"
             case Kind.CONSTANT:

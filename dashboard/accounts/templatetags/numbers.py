@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 register = template.Library()
 
 NOTHING = "\N{EN DASH}"
+MINUS = "\N{MINUS SIGN}"
 BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -28,18 +29,40 @@ def _number(value: object) -> float | None:
 
 @register.filter
 def sig4(value: object) -> str:
-    """Four significant digits: 0.8123, 12.35, 12,346, 1e-6."""
+    """Three significant digits, whole above: 0.812, 12.3, 12,346, 1e-6, −0.5."""
     number = _number(value)
     if number is None:
         return NOTHING
     if number == 0:
         return "0"
-    if 1_000 <= abs(number) < 1_000_000:
-        return f"{number:,.0f}"
-    if not 1e-4 <= abs(number) < 1_000_000:
-        mantissa, exponent = f"{number:.3e}".split("e")
-        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return f"{number:.4g}"
+    if 999.5 <= abs(number) < 1_000_000:
+        text = f"{number:,.0f}"
+    elif 1e-4 <= abs(number) < 1_000_000:
+        text = f"{number:.3g}"
+    else:
+        mantissa, exponent = f"{number:.2e}".split("e")
+        text = f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return text.replace("-", MINUS, 1) if number < 0 else text
+
+
+@register.filter
+def exact(value: object) -> str:
+    """All digits, for the tooltip of a number that is written with three."""
+    number = _number(value)
+    return NOTHING if number is None else repr(number)
+
+
+def write_with_margin(value: float, margin: float | None) -> str:
+    """Write a value with the digits of its margin.
+
+    >>> write_with_margin(0.6902, 0.0578), write_with_margin(0.6902, None)
+    ('0.69 ± 0.06', '0.69')
+    """
+    if not margin or not math.isfinite(margin):
+        return sig4(value)
+    digits = max(0, -math.floor(math.log10(float(f"{margin:.0e}"))))
+    text = f"{value:,.{digits}f} ± {margin:,.{digits}f}"
+    return text.replace("-", MINUS)
 
 
 @register.filter

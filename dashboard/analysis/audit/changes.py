@@ -1,4 +1,4 @@
-"""The change of a series between two windows, with its 95 % interval.
+"""The change of a series between two windows, with its 95% interval.
 
 The noise and its autocorrelation are measured around a line through each side, so that
 a slow drift counts as change, not as noise.
@@ -54,7 +54,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """mean(after) - mean(before), its 95 % interval, and how clear it is.
+    """mean(after) - mean(before), its 95% interval, and how clear it is.
 
     effect: the difference divided by the spread of a point; None without any spread.
     """
@@ -93,7 +93,7 @@ def compare_ends(series: Series, *, first: int = 0) -> Change | None:
 
 
 def reached(series: Series, change: Change) -> int:
-    """Find the first step by which a mean of five points has gone 80 % of the way."""
+    """Find the first step by which a mean of five points has gone 80% of the way."""
     means = np.convolve(series.values, np.full(RECENT, 1 / RECENT), mode="valid")
     way = (means - change.before.mean) / change.difference
     return int(series.steps[RECENT - 1 + np.argmax(way >= MOST_OF_WAY)])

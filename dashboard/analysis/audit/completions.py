@@ -34,7 +34,7 @@ class Feature:
     """A number that a text has whatever its prompt, and how far the reward follows it.
 
     correlation: Pearson's, of both minus the means of their group, over groups whose
-    rewards differ; low: of its size, the lower end of the 95 % interval.
+    rewards differ; low: of its size, the lower end of the 95% interval.
     """
 
     name: str  # length, repetition, or a piece of text
@@ -183,7 +183,7 @@ def _measure(texts: Sequence[Text], columns: Indices, num: int) -> Array:
 
 
 def _low(correlation: float, df: int) -> float:
-    """Compute the lower end of its 95 % interval, by Fisher's z."""
+    """Compute the lower end of its 95% interval, by Fisher's z."""
     z = math.atanh(min(correlation, 1 - 1e-9))
     return math.tanh(z - NORMAL.inv_cdf(0.975) / math.sqrt(max(df - 2, 1)))
 

@@ -122,7 +122,7 @@ def _audit_once(keyed: Keyed[Run]) -> Audit:
 
 
 def compare(signal: Signal) -> Finding:
-    """Changed: the interval excludes 0, and it is 10 % of the value before at least."""
+    """Changed: the interval excludes 0, and it is 10% of the value before at least."""
     if signal.series is None:
         return Finding(signal=signal, status="missing")
     change = compare_ends(signal.series)
@@ -250,7 +250,7 @@ def draw(finding: Finding) -> dict[str, Any] | None:
     drawn = thin(signal.series.values, signal.series.values)
     trace["x"] = signal.series.steps[drawn].tolist()
     trace["y"] = [float(f"{v:.6g}") for v in signal.series.values[drawn].tolist()]
-    trace["hovertemplate"] = "%{y:.3~p}" if signal.is_share else "%{y:.4~g}"
+    trace["hovertemplate"] = "%{y:.3~p}" if signal.is_share else "%{y:.3~g}"
     return figure
 
 

@@ -59,7 +59,7 @@ def find_jump(series: Series) -> int | None:
     """Find the first step after a jump: where the means of windows of a tenth of the
     points on both sides differ by the most standard errors.
 
-    None: the difference is below 5 standard errors, or below 60 % of the way that the
+    None: the difference is below 5 standard errors, or below 60% of the way that the
     means of windows go in all, as when a reward rises evenly.
     """
     num, width = len(series), window_of(len(series))
@@ -191,7 +191,7 @@ class Around:
 
     @property
     def causes(self) -> list[RuleChange]:
-        """Rules whose part is most of the change, as few as make up 80 % of it."""
+        """Rules whose part is most of the change, as few as make up 80% of it."""
         total, causes_found = 0.0, []
         for rule in self.rules:
             if not rule.part or rule.part * self.change.difference <= 0:

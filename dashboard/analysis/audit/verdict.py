@@ -83,7 +83,7 @@ class Witness:
         return self.title if self.trust == "held_out" else "correctness"
 
     def falls(self, part: int) -> bool:
-        """Tell whether it falls by 10 % at least, and the interval excludes 0."""
+        """Tell whether it falls by 10% at least, and the interval excludes 0."""
         change = self.changes[part]
         if change is None or change.high >= 0:
             return False
@@ -106,7 +106,7 @@ class Witness:
         return change is not None and change.before.mean >= HIGH * self.full
 
     def stands(self, rise: Change) -> bool:
-        """Tell whether a rise above 5 % of its highest score is excluded, although it
+        """Tell whether a rise above 5% of its highest score is excluded, although it
         has room, and other rules have paid half of what it could still add."""
         change = self.changes[0]
         if change is None or self.is_high or change.high >= LEAST_RISE * self.full:

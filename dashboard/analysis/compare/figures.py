@@ -73,9 +73,9 @@ def _line(run: Run, series: Series, style: LineStyle, *, bold: bool) -> dict[str
         },
         "marker": {"size": 5, "color": colour_of(style)},
         "text": _xy(series, series.values)["y"],
-        "hovertemplate": "%{y:.4~g}"
+        "hovertemplate": "%{y:.3~g}"
         if series.smoothed == series.values
-        else "%{text:.4~g}<br>smoothed %{y:.4~g}",
+        else "%{text:.3~g}<br>smoothed %{y:.3~g}",
         "customdata": series.steps,
         "meta": {"run": run.pk},
     }
@@ -122,7 +122,7 @@ def draw_small(
         ):
             trace.pop("text", None)  # of the larger chart
             if "hoverinfo" not in trace:
-                trace["hovertemplate"] = "%{y:.4~g}"
+                trace["hovertemplate"] = "%{y:.3~g}"
                 trace["meta"] = {"run": run_set.pk}
             traces.append(trace)
     return traces
@@ -277,7 +277,7 @@ def _band(
             drawn = np.where(np.isnan(ends), value, ends)
             if within is not None:
                 drawn = np.clip(drawn, *within)
-            edge = _trace(f"{name}, 95 % {word}", band, drawn, axis)
+            edge = _trace(f"{name}, 95% {word}", band, drawn, axis)
             edge |= {"line": {"width": 0}, "hoverinfo": "skip", "meta": {}}
             if (drawn != ends).any():
                 edge["meta"]["raw"] = _numbers(ends)  # what is saved as CSV
@@ -344,8 +344,8 @@ def _hover_lines(band: ConfidenceBand) -> list[str]:
         strict=True,
     )
     return [
-        f"{value:.4g} ({low:.4g} … {high:.4g}), n {num}"
+        f"{value:.3g} ({low:.3g} … {high:.3g}), n {num}"
         if low == low  # no NaN
-        else f"{value:.4g}, n {num}: no interval"
+        else f"{value:.3g}, n {num}: no interval"
         for value, low, high, num in rows
     ]

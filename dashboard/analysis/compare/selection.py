@@ -219,7 +219,7 @@ class CompareForm(FilterForm):
     stat = forms.ChoiceField(
         required=False,
         choices=[
-            (MEAN, "mean ± 95 % interval"),
+            (MEAN, "mean ± 95% interval"),
             (IQM, "IQM, bootstrap interval"),
         ],
     )

@@ -231,7 +231,7 @@ class Scores:
     window: Window
     sets: list[RunSet]
     values: dict[int, float]  # of each run
-    margins: dict[int, float | None]  # half of the 95 % interval of a run's own value
+    margins: dict[int, float | None]  # half of the 95% interval of a run's own value
 
     def of(self, run_set: RunSet) -> Array:
         """[S, 1]: of each run."""
@@ -569,7 +569,7 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
         low, high = map(_say, verdict.interval)
         over = "steps" if scores.metric == REWARD else "prompts"
         of = f" over {over}" if nums == [1, 1] else ""
-        parts.append(f"95 % interval{of} {low} to {high}")
+        parts.append(f"95% interval{of} {low} to {high}")
     if nums == [1, 1]:
         parts.append("one seed each, so the difference may be chance")
     elif 1 in nums:
@@ -587,5 +587,5 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
 
 
 def _say(value: float) -> str:
-    """Two digits, and a minus sign."""
-    return sig4(float(f"{value:.2g}")).replace("-", "\N{MINUS SIGN}")
+    """Two digits."""
+    return sig4(float(f"{value:.2g}"))

@@ -72,7 +72,7 @@ def draw_scatter(completions: Records) -> Scatter:
                     "opacity": 0.6,
                     "line": {"width": 0},
                 },
-                hovertemplate="old %{x:.4~g}, new %{y:.4~g}<br>%{text}<extra></extra>",
+                hovertemplate="old %{x:.3~g}, new %{y:.3~g}<br>%{text}<extra></extra>",
             ),
         ],
         xaxis={"title": {"text": "old reward"}},
@@ -137,7 +137,7 @@ def draw_means(completions: Records) -> Curve:
                 mode=mode,
                 line={"color": f"var(--cohort-series-{colour})", "width": 2},
                 marker={"size": 5},
-                hovertemplate="%{y:.4~g}",
+                hovertemplate="%{y:.3~g}",
             )
             for name, colour, _ in lines
         ],

@@ -137,7 +137,7 @@ def scatter(
         customdata=[run.pk for run in runs],
         mode="markers",
         marker={"size": 8, "color": SERIES, "opacity": 0.75},
-        hovertemplate="<b>%{text}</b><br>%{x}: %{y:.4~g}<extra></extra>",
+        hovertemplate="<b>%{text}</b><br>%{x}: %{y:.3~g}<extra></extra>",
     )
     means = _means(x, axis.positions.tolist(), outcomes)
     return figure_tree(
@@ -174,7 +174,7 @@ def _means(
         mode="lines+markers",
         line={"color": QUIET, "width": 1.5, "dash": "dot"},
         marker={"symbol": "line-ew-open", "size": 18, "color": "var(--cohort-text)"},
-        hovertemplate="mean of %{customdata[1]} runs: %{y:.4~g}<extra></extra>",
+        hovertemplate="mean of %{customdata[1]} runs: %{y:.3~g}<extra></extra>",
     )
 
 
@@ -205,8 +205,8 @@ def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
                     "width": 4,
                 },
                 customdata=[[100 * share.low, 100 * share.high] for share in shares],
-                hovertemplate="%{y}: %{x:.3~g} %, 95 % interval "
-                "%{customdata[0]:.3~g} to %{customdata[1]:.3~g} %<extra></extra>",
+                hovertemplate="%{y}: %{x:.3~g}%, 95% interval "
+                "%{customdata[0]:.3~g} to %{customdata[1]:.3~g}%<extra></extra>",
             )
         ],
         xaxis={"title": {"text": "% of the variance between runs"}, "range": [0, 100]},

@@ -46,7 +46,7 @@ TAIL_SHARE = 10  # the last 1 of 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """A share of the variance between runs; 0.4 is 40 %."""
+    """A share of the variance between runs; 0.4 is 40%."""
 
     value: float  # below 0 where it explains less than chance would
     low: float
@@ -71,7 +71,7 @@ def degrees(settings: Sequence[Numbers]) -> int:
 
 
 def weigh(settings: Sequence[Numbers], outcome: Numbers) -> Importance:
-    """Compute each setting's share, with its 95 % interval.
+    """Compute each setting's share, with its 95% interval.
 
     The interval is a parametric bootstrap: outcomes are drawn around the fit, shrunk by
     what chance explains, with a noise variance drawn as SS_residual / χ², since few

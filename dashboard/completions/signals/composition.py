@@ -155,14 +155,14 @@ def judge(
 ) -> dict[str, list[str]]:
     """Warnings and facts about rules that dominate the reward or never differ.
 
-    A rule dominates with more than 90 % of the reward variance within groups, which
+    A rule dominates with more than 90% of the reward variance within groups, which
     updates follow. That is a fact, as it may be the task itself. It is a warning if it
     suppresses another rule. Rule r with weight w differs within the share d of the
     groups; with equal score variance its share would be
 
         expected(r) = w² d / Σ w² d     over the rules that count.
 
-    r is suppressed if d is above 10 % and its share is below half of expected(r). For a
+    r is suppressed if d is above 10% and its share is below half of expected(r). For a
     product or a minimum, w = 1.
 
     A rule that is constant within each group gives no signal: a fact if its part is not
@@ -193,7 +193,7 @@ def _describe_dominance(
     dominant: RuleContribution, suppressed: Sequence[RuleContribution], num_steps: int
 ) -> str:
     """Describe it without numbers: a share can be negative, and another one then above
-    100 %.
+    100%.
     """
     message = (
         f"{dominant.rule} decides almost all of the reward in the last {num_steps} "

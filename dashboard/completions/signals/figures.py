@@ -63,7 +63,7 @@ def signal_charts(*, has_environment: bool = False) -> tuple[SignalChart, ...]:
             group="Reward",
             term="reward",
             about="Share of completions by reward. Lines, for more than two rewards: "
-            "5 %, median, 95 %",
+            "5%, median, 95%",
             figure=_distribution("reward", "var(--cohort-series-1)"),
         ),
         SignalChart(
@@ -72,7 +72,7 @@ def signal_charts(*, has_environment: bool = False) -> tuple[SignalChart, ...]:
             title="Advantage distribution",
             group="Signal within groups",
             term="advantage",
-            about="Share of the batch by advantage. Lines: 5 %, median, 95 %",
+            about="Share of the batch by advantage. Lines: 5%, median, 95%",
             figure=_distribution("advantage", "var(--cohort-series-4)"),
         ),
         SignalChart(
@@ -179,9 +179,9 @@ def _distribution(what: str, color: str) -> dict[str, Any]:
             meta={"quantile": quantile},
         )
         for name, quantile, width, dash in (
-            ("5 %", 5, 1, "dot"),
+            ("5%", 5, 1, "dot"),
             ("median", 50, 1.5, "solid"),
-            ("95 %", 95, 1, "dot"),
+            ("95%", 95, 1, "dot"),
         )
     ]
     counts = go.Heatmap(

@@ -59,7 +59,7 @@ SECONDS = np.dtype("<f4")
 
 # Edges of histograms, the same for every step of every run: no one knows the range of a
 # run's rewards or advantages beforehand, and histograms can be added up only if their
-# edges agree. So they are fixed: 40 a decade (ISO 3, series R40, 6 % apart) from 0.01
+# edges agree. So they are fixed: 40 a decade (ISO 3, series R40, 6% apart) from 0.01
 # to 1,000, for either sign. Bin 0 holds exactly 0, bin 1 what is below 0.01, bin 2 from
 # 0.01 on; the last bin has no upper end; bin −n mirrors n.
 _R40 = """

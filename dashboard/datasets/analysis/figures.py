@@ -46,7 +46,7 @@ KINDS = {
     ),
     "near": (
         "Near duplicates",
-        "Prompts that share at least 80 % of their three-word shingles, by estimate. "
+        "Prompts that share at least 80% of their three-word shingles, by estimate. "
         "They may differ only in a number. Prompts with the same words are counted "
         "once.",
     ),

@@ -36,8 +36,8 @@ def kept(context: Context, *own: str) -> SafeString:
 
 @register.filter
 def percent(share: float | None) -> str:
-    """Three digits: 62.5 %, 100 %, or a dash."""
-    return "\N{EN DASH}" if share is None else f"{100 * share:.3g} %"
+    """Three digits: 62.5%, 100%, or a dash."""
+    return "\N{EN DASH}" if share is None else f"{100 * share:.3g}%"
 
 
 @register.filter
@@ -53,17 +53,11 @@ def reasons(unmeasured: list[Finding]) -> list[tuple[str, list[str]]]:
 
 
 @register.filter
-def round3(value: float | None) -> float | None:
-    """Round to three digits, as of a mean over a few steps."""
-    return None if value is None else float(f"{value:.3g}")
-
-
-@register.filter
 def value_of(value: float, signal: Signal | MetricChange) -> str:
     """Three digits."""
     if signal.is_share:
         return percent(value)
-    return sig4(round3(value)).replace("-", "\N{MINUS SIGN}")
+    return sig4(value)
 
 
 @register.filter

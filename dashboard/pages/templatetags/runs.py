@@ -167,6 +167,4 @@ def kind_words(kind: str) -> str:
 def signed(value: object) -> str:
     """+0.8123, −0.5, 0: the sign is always there, and as wide as a plus."""
     text = sig4(value)
-    if text.startswith("-"):
-        return "−" + text[1:]
-    return text if text in {"0", "–"} else "+" + text
+    return text if text in {"0", "–"} or text.startswith("−") else "+" + text

@@ -79,7 +79,7 @@ def chart_id(name: str) -> str:
 
 
 def hover(unit: str) -> str:
-    return "%{y:.4~g}" + unit
+    return "%{y:.3~g}" + unit
 
 
 def line(

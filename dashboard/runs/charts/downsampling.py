@@ -27,7 +27,7 @@ Row = tuple[str, float, int, float, int, float, int, float, int]
 
 
 # The lowest of [value, step] is the first step of the lowest value, the highest of
-# [value, -step] that of the highest: no sorting, in 60 % of the time. Postgres holds
+# [value, -step] that of the highest: no sorting, in 60% of the time. Postgres holds
 # NaN to be greater than every number, so it fails the filter as well.
 BUILD = f"""
     INSERT INTO runs_rollup

@@ -175,7 +175,7 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
     )
     return chart(
         f"eval/{only or '…'}/mean",
-        "Shaded: 95 % confidence interval",
+        "Shaded: 95% confidence interval",
         [trace],
         title="Held-out reward",
         y="reward",
@@ -197,7 +197,7 @@ def _evaluation(name: str, pattern: str) -> Chart:
     )
     return chart(
         f"eval/{name}/…",
-        "Held-out prompts; shaded: 95 % confidence interval",
+        "Held-out prompts; shaded: 95% confidence interval",
         [trace],
         title="Held-out scores" if name == MAIN_SET else f"Held-out scores: {name}",
         y="score",

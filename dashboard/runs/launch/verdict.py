@@ -15,7 +15,7 @@ WORDS: dict[Answer, str] = {
     "hardly": "This run may learn little",
     "cannot": "This run cannot learn",
 }
-# At 5 % of groups with a signal a step of 32 prompts learns from one or two.
+# At 5% of groups with a signal a step of 32 prompts learns from one or two.
 LITTLE_SIGNAL = 0.05
 MUCH_SOLVED = 0.95
 MANY_TRUNCATED = 0.5
@@ -116,7 +116,7 @@ def _of_signal(metrics: Mapping[str, Any], group_size: int) -> _Reason:
     if share == 0:
         return _Reason(
             "cannot",
-            f"rewards differed in none of {metrics['num_prompts']:,} groups (95 % "
+            f"rewards differed in none of {metrics['num_prompts']:,} groups (95% "
             f"upper bound: {high:.0%} of groups)",
             _more_signal(solved),
         )

@@ -111,7 +111,7 @@ function drawParent(trace, { steps, values }, { parent, axis, view, read, range 
     opacity: OPACITY,
     legendgroup: `parent-${parent.step}`,
     ...hoverOf(
-      { hovertemplate: `%{y:.4~g} (${name})<extra>${trace.name}</extra>` },
+      { hovertemplate: `%{y:.3~g} (${name})<extra>${trace.name}</extra>` },
       { raw, weight, read },
     ),
     meta: {

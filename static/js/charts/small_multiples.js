@@ -1,4 +1,5 @@
 // Small charts of the same runs: one x axis, one hover line, the values under it.
+import { sig4 } from "../live/numbers.js";
 import { CONFIG, readColors, resolveColors, styleLayout, withAlpha } from "./theme.js";
 
 const FINGERS = window.matchMedia("(pointer: coarse)");
@@ -130,7 +131,7 @@ export class SmallMultiples {
     const read = readColors();
     const values = lines.map((trace) => {
       const value = document.createElement("span");
-      value.textContent = format(trace.y[nearest(trace.x, x)]);
+      value.textContent = sig4(trace.y[nearest(trace.x, x)]);
       value.style.color = resolveColors(trace.line.color, read);
       return value;
     });
@@ -153,10 +154,4 @@ function nearest(xs, x) {
   for (let i = 1; i < xs.length; i += 1)
     if (Math.abs(xs[i] - x) < Math.abs(xs[best] - x)) best = i;
   return best;
-}
-
-function format(value) {
-  return value === null || value === undefined
-    ? "–"
-    : String(Number(value.toPrecision(3)));
 }

@@ -57,7 +57,7 @@ export function metricsOf(samples, metric) {
 // 1.33e9 -> "1.24 GiB"
 export function withUnit(value, unit) {
   if (value === null || value === undefined) return "–";
-  if (unit === "%") return `${value.toFixed(1)} %`;
+  if (unit === "%") return `${value.toFixed(1)}%`;
   return unit === "B/s" ? `${size(value)}/s` : size(value);
 }
 

@@ -53,7 +53,7 @@ function drawTail(trace, tail, { axis, view, read, range }) {
     opacity: OPACITY,
     legendgroup: `tail-${tail.attempt}`,
     ...hoverOf(
-      { hovertemplate: `%{y:.4~g} (superseded)<extra>${trace.name}</extra>` },
+      { hovertemplate: `%{y:.3~g} (superseded)<extra>${trace.name}</extra>` },
       { raw, weight, read },
     ),
     meta: {

@@ -143,7 +143,7 @@ export function describe(completion, at) {
   ];
   if (isNumber(logprob?.[at])) {
     const share = sig4(100 * Math.exp(logprob[at]));
-    parts.push(`log-prob ${sig4(logprob[at])} nats (${share} %)`);
+    parts.push(`log-prob ${sig4(logprob[at])} nats (${share}%)`);
   }
   for (const [name, words, unit] of VALUES) {
     const value = completion[name]?.[at];

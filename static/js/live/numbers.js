@@ -2,17 +2,19 @@
 
 const NOTHING = "–";
 
+// Three significant digits, whole above.
 export function sig4(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   const size = Math.abs(value);
   if (value === 0) return "0";
-  if (size >= 1_000 && size < 1_000_000)
-    return Math.round(value).toLocaleString("en-US");
+  const sign = value < 0 ? "−" : "";
+  if (size >= 999.5 && size < 1_000_000)
+    return sign + Math.round(size).toLocaleString("en-US");
   if (size < 1e-4 || size >= 1_000_000) {
-    const [mantissa, exponent] = value.toExponential(3).split("e");
-    return `${Number(mantissa)}e${Number(exponent)}`;
+    const [mantissa, exponent] = size.toExponential(2).split("e");
+    return `${sign}${Number(mantissa)}e${Number(exponent)}`;
   }
-  return String(Number(value.toPrecision(4)));
+  return sign + String(Number(size.toPrecision(3)));
 }
 
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB"];

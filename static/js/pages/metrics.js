@@ -250,6 +250,9 @@ function showValues() {
     row.querySelector("[data-last]").replaceChildren(...describeLast(name));
     row.querySelector("[data-lowest]").textContent = sig4(low);
     row.querySelector("[data-highest]").textContent = sig4(high);
+    const exact = { last: store.rangeOf(name).last, lowest: low, highest: high };
+    for (const [part, value] of Object.entries(exact))
+      row.querySelector(`[data-${part}]`).title = value ?? "";
     list.showLast(name, sig4(store.rangeOf(name).last));
   }
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;

@@ -1,14 +1,11 @@
 // A report page: charts show their values by pointer and arrow keys.
 
 import "../copy.js";
+import { sig4 as write } from "../live/numbers.js";
 
 const LEFT = 70;
 const RIGHT = 626; // of the chart width 640
 const WIDTH = 640;
-
-function write(value) {
-  return Number(value.toPrecision(4)).toString().replace("-", "−");
-}
 
 function readChart(box) {
   const values = JSON.parse(box.querySelector("script").textContent);

@@ -2,27 +2,48 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
-from dashboard.accounts.templatetags.numbers import ago, duration, num_bytes, si, sig4
+from dashboard.accounts.templatetags.numbers import (
+    ago,
+    duration,
+    exact,
+    num_bytes,
+    si,
+    sig4,
+    write_with_margin,
+)
 
 
-def test_numbers_have_four_significant_digits():
+def test_numbers_have_three_significant_digits():
     for value, text in [
-        (0.81234, "0.8123"),
-        (12.3456, "12.35"),
+        (0.81234, "0.812"),
+        (12.3456, "12.3"),
         (0, "0"),
-        (-0.5, "-0.5"),
+        (-0.5, "−0.5"),
+        (-1e-6, "−1e-6"),
         (12345.6, "12,346"),
         (1e-6, "1e-6"),
-        (0.00001234567, "1.235e-5"),
-        (12_345_678, "1.235e7"),
+        (0.00001234567, "1.23e-5"),
+        (12_345_678, "1.23e7"),
         (0.99999, "1"),
-        (999.99, "1000"),
+        (999.99, "1,000"),
         (None, "–"),
         (float("nan"), "–"),
         ("many", "–"),
         (True, "–"),
     ]:
         assert sig4(value) == text, value
+
+
+def test_a_value_has_the_digits_of_its_margin():
+    for value, margin, text in [
+        (0.6902, 0.0578, "0.69 ± 0.06"),
+        (0.6902, 0.00098, "0.690 ± 0.001"),
+        (-1234.5, 12, "−1,234 ± 12"),
+        (0.61875, None, "0.619"),
+        (0.61875, 0, "0.619"),
+    ]:
+        assert write_with_margin(value, margin) == text
+    assert exact(0.61875) == "0.61875"
 
 
 def test_counts_are_short():

@@ -45,7 +45,7 @@ def test_it_shows_the_prompt_and_its_pass_rate(alice_client, run):
     page = words(answer)
 
     assert "What is 6 + 1?" in page
-    assert "41.7 % (5 of 12)" in page
+    assert "41.7% (5 of 12)" in page
     assert "+100 points" in page
     assert "3 ×, last at step 3" in page
     assert "solved step 2" in page
@@ -88,7 +88,7 @@ def test_step_filters_apply_to_the_whole_page(alice_client, run):
     answer = get(alice_client, run, "?last_step=2&visits=1")
 
     assert texts(answer) == [f"text {s}.{i}" for s in (2, 1) for i in range(4)]
-    assert "25 % (1 of 4)" in words(answer)
+    assert "25% (1 of 4)" in words(answer)
     later = get(alice_client, run, "?first_step=50")
     assert later.status_code == 200
     assert texts(later) == []
@@ -108,7 +108,7 @@ def test_figures_show_its_groups(alice_client, run):
 def test_its_table_has_every_group(alice_client, run):
     page = words(get(alice_client, run))
 
-    for visit in ("1 0 of 4 0 % 0.2 0", "2 1 of 4 25 % 0.45 0.5", "3 4 of 4"):
+    for visit in ("1 0 of 4 0% 0.2 0", "2 1 of 4 25% 0.45 0.5", "3 4 of 4"):
         assert f"step {visit}" in page
 
 

@@ -141,7 +141,7 @@ def test_the_version_leads_back_to_the_run_and_its_steps(alice_client, seen):
 
     assert "2 of 30 rows" in words(page)
     assert made.source_text.startswith("2 of 30 rows")
-    for reported in ("10 to 99 %", "calm-otter-1", "steps 1 to 3"):
+    for reported in ("10 to 99%", "calm-otter-1", "steps 1 to 3"):
         assert reported in made.source_text
     link = re.search(rf'href="(/alpha/runs/{seen.pk}/prompts/[^"]*)"', page.text)
     assert link

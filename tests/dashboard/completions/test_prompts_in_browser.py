@@ -70,13 +70,13 @@ def test_a_runs_unsolved_prompts_become_a_dataset(team, version, page):
     bars.first.click()
     expect(page.locator("#prompts-title")).to_contain_text("10 of 30")
     found += findings_in_each_view(page)
-    # From the pass rates of 10 % to those under 100 %.
+    # From the pass rates of 10% to those under 100%.
     page.mouse.move(*middle(bars.nth(2)))
     page.mouse.down()
     page.mouse.move(*middle(bars.nth(10)), steps=4)
     page.mouse.up()
     page.wait_for_url(re.compile(r"low=10&high=99.99"))
-    expect(page.locator("#prompts-title")).to_contain_text("10 to under 100 %")
+    expect(page.locator("#prompts-title")).to_contain_text("10 to under 100%")
     save = page.get_by_role("button", name="Save these 10 prompts")
     save.click()
     found += findings_in_each_view(page)
@@ -86,7 +86,7 @@ def test_a_runs_unsolved_prompts_become_a_dataset(team, version, page):
     found += findings_in_each_view(page)
     page.get_by_role("link", name="Versions").click()
     page.get_by_role("link", name="in calm-otter-1").click()
-    expect(page.locator("#prompts-title")).to_contain_text("10 to under 100 %")
+    expect(page.locator("#prompts-title")).to_contain_text("10 to under 100%")
 
     assert found == []
 

@@ -91,7 +91,7 @@ def test_old_dominance_is_not_shown(run):
 
 
 def test_the_task_itself_may_dominate(run):
-    """It has five times the weight of the format, whose expected share is 4 %."""
+    """It has five times the weight of the format, whose expected share is 4%."""
     tell(run, graded([1, 1, 0, 0], [1, 0, 1, 0]))
 
     answer = read_rule_shares(run)

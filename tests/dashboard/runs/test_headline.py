@@ -214,7 +214,7 @@ def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team):
     assert tiles["eval/heldout/mean"] == ("0.5", "± 0.1", "+0.25 since step 0")
     assert tiles["group/num_effective"] == ("24", "of 32", "+8 since step 1")
     assert tiles["kl/mean"][0] == "0.5"
-    assert tiles["completion/mean_length"][:2] == ("42", "4.0 % truncated")
+    assert tiles["completion/mean_length"][:2] == ("42", "4.0% truncated")
     assert len(tiles) == 5
 
 

@@ -224,7 +224,7 @@ def test_the_form_lists_known_devices(alice_client, team, model):
     assert (fit.device.name, fit.device.memory_bytes) == ("NVIDIA L4", 24 * GIB)
     assert fit.is_enough
     assert fit.sizes.checkpointing is False
-    assert f"{fit.percent:.0f} % of" in answer.text
+    assert f"{fit.percent:.0f}% of" in answer.text
     assert fit.tokens in answer.text
     assert answer.text.count("NVIDIA L4") == 1
     assert memory.ppo_critic > 0

@@ -92,6 +92,6 @@ def test_the_table_has_a_row_for_each_rank(claim, run, alice_client):
     assert [f'data-rank="{n}"' in shown for n in range(5)] == [True] * 4 + [False]
     assert 'data-slow-ranks="3"' in shown
     assert shown.count("node-1") == 3  # two rows and the sentence
-    assert "75 %" in shown
+    assert "75%" in shown
     samples = reverse("run_system_samples", args=["alpha", run.id])
     assert alice_client.get(samples).json()["ranks_step"] == "1-6"

@@ -105,7 +105,7 @@ def test_kept_tokens_are_drawn_in_proportion_and_others_never():
     )
 
     probs = (logits / 2).softmax(0)
-    expected = {2: probs[2], 4: probs[4], 0: probs[0]}  # 85 % of the likeliest four
+    expected = {2: probs[2], 4: probs[4], 0: probs[0]}  # 85% of the likeliest four
     counts = Counter(chosen.tolist())
     assert set(counts) == set(expected)
     for token, prob in expected.items():

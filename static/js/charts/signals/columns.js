@@ -9,7 +9,7 @@ export function whole(number) {
 }
 
 export function percent(share) {
-  return `${Number((share * 100).toPrecision(3))} %`;
+  return `${Number((share * 100).toPrecision(3))}%`;
 }
 
 export function describeSteps({ first, last }) {

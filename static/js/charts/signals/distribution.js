@@ -12,7 +12,7 @@ import {
 } from "./columns.js";
 
 const TWO_VALUES_FROM = 0.95; // of all values
-const NAMES = ["lowest", "5 %", "25 %", "median", "75 %", "95 %", "highest"];
+const NAMES = ["lowest", "5%", "25%", "median", "75%", "95%", "highest"];
 
 export function fillDistribution(figure, answer, { read, revision, query }) {
   const { columns, edges, counts } = answer;

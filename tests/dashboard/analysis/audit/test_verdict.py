@@ -75,7 +75,7 @@ def verdict(
         (HEALTHY, STILL, 2.0, ("unknown", "unclear")),
         (HEALTHY, NOISY, 0.0, ("unknown", "unclear")),
         (HEALTHY, [0.95] * NUM, 0.0, ("no", "high")),
-        # Lower by 8 %, surely: no fall, but no all-clear either.
+        # Lower by 8%, surely: no fall, but no all-clear either.
         (HEALTHY, LOWER, 0.0, ("unknown", "unclear")),
         (STILL, FALLING, 0.0, ("no", "flat")),
         (FALLING, FALLING, 1.0, ("no", "flat")),

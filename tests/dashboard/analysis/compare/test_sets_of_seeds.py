@@ -100,7 +100,7 @@ def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(alice_client,
     base = make_seeds(team, "base", 4, level=0.5, num_steps=60)
     drawn = figure(get(alice_client, base))
 
-    line, low = drawn["base"], drawn["base, 95 % low"]
+    line, low = drawn["base"], drawn["base, 95% low"]
     by_step = rewards(base)
     assert line["x"] == sorted(by_step)
     for place, step in [(0, 1), (29, 30), (39, 40)]:
@@ -120,7 +120,7 @@ def test_a_band_is_the_mean_of_the_runs_there_are_and_its_interval(alice_client,
     # On a logarithmic axis it ends at the lowest point.
     drawn = figure(get(alice_client, base, y="log"))
 
-    low = drawn["base, 95 % low"]
+    low = drawn["base, 95% low"]
     assert min(v for v in low["meta"]["raw"] if v is not None) < 0
     assert min(low["y"]) == min(v for v in drawn["base"]["y"] if v > 0)
 
@@ -131,7 +131,7 @@ def test_three_seeds_have_a_thin_line_each_and_no_band(alice_client, base, other
     drawn = page.context["charts"][0]["data"]
     assert [trace["meta"]["run"] for trace in drawn] == [r.pk for r in [*base, *other]]
     assert {trace["line"]["width"] for trace in drawn} == {1}
-    assert "base, 95 % low" not in figure(page.content.decode())
+    assert "base, 95% low" not in figure(page.content.decode())
 
 
 def test_an_iqm_is_of_the_runs_at_each_step(alice_client, team, base):
@@ -201,7 +201,7 @@ def test_different_sets_are_distinguishable(alice_client, base, other):
     ]
     welch = stats.ttest_ind(means[3:], means[:3], equal_var=False)
     low, high = (end[0] for end in welch.confidence_interval(0.95))
-    assert f"+{low:.4g} … +{high:.4g}" in page.text
+    assert f"+{low:.3g} … +{high:.3g}" in page.text
     html = re.sub(r"\s+", " ", page.text)
     assert '<th scope="row" class="mono">seed</th> <td><bdi>0, 1, 2</bdi></td>' in html
 

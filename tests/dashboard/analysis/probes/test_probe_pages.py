@@ -88,7 +88,7 @@ def test_a_probe_page_shows_its_metrics(alice_client, team, version):
 
     for expected in (
         *("pass@1", "0.25", "pass@8", "0.8"),
-        *("0.3 95 %: 0.25 to 0.35", "40 38 and 96", "0.125", "without a score 7"),
+        *("0.3 95%: 0.25 to 0.35", "40 38 and 96", "0.125", "without a score 7"),
         *("A step of 2 × 2 2 s", "10,240", "1,000 tokens/s 1 s"),
         *("Scoring 100 ms", "900 ms", "477 MiB", "On cpu (2 threads)"),
     ):
@@ -187,7 +187,7 @@ def test_a_probes_page_gives_a_verdict_and_its_numbers(alice_client, finished):
     page = alice_client.get(f"/alpha/probes/{finished.pk}/").content.decode()
 
     assert "80% of groups" in page
-    assert "95 %: 0.65 to 0.9" in page
+    assert "95%: 0.65 to 0.9" in page
     assert "1 − Σ C(n_v, G) / C(n, G)" in page
     assert "2 s" in page
     assert "hx-trigger" not in page.split('id="probe-body"')[1].split("</main>")[0]

@@ -144,7 +144,7 @@ def test_degrees_are_the_rank():
     ],
 )
 def test_intervals_contain_the_true_share(points, effects, noise):
-    """95 % are meant; of 120 draws fewer than 105 hold it once in 10,000 times."""
+    """95% are meant; of 120 draws fewer than 105 hold it once in 10,000 times."""
     rng = np.random.default_rng(3)
     by_setting = [np.array(e)[points[:, j]] for j, e in enumerate(effects)]
     variances = np.array([values.var() for values in by_setting])

@@ -41,7 +41,7 @@ def gather(rows: list[Row]) -> dict:
         ("3.50", "decimal"),
         ("1e-5", "decimal"),
         ("3 / 4", "fraction"),
-        ("12 %", "percentage"),
+        ("12%", "percentage"),
         ("(C)", "letter"),
         ("False", "yes or no"),
         ("so \\boxed{3}", "boxed"),

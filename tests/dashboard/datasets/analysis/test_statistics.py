@@ -202,7 +202,7 @@ def test_token_counts_of_many_rows_are_sampled(alice_client, version, monkeypatc
     text = words(alice_client.get(url(version), {"model": "m", "limit": 8}))
 
     assert given == [str(ROWS[i].prompt) for i in (0, 3, 6, 9, 12)]
-    assert "2 of 5 prompts (40 %)" in text
+    assert "2 of 5 prompts (40%)" in text
     assert "5 of 14 rows" in text
     assert "every 3" in text
 
@@ -273,7 +273,7 @@ def test_the_share_above_the_limit_is_shown(alice_client, counted):
 
     page = alice_client.get(url, {"model": "m", "limit": 4}).text
 
-    assert "42.86 %" in page
+    assert "42.9%" in page
 
 
 def test_a_new_version_names_its_odd_rows(alice_client, team):
