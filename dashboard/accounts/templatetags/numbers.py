@@ -47,7 +47,7 @@ def sig4(value: object) -> str:
 
 @register.filter
 def exact(value: object) -> str:
-    """All digits, for the tooltip of a number that is written with three."""
+    """Write all digits, for the tooltip of a number that is written with three."""
     number = _number(value)
     return NOTHING if number is None else repr(number)
 
