@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -33,7 +34,8 @@ from dashboard.runs.config.snapshot import (
     write_setting,
 )
 from dashboard.runs.headline import read_headline
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, RunState
+from dashboard.runs.progress import is_stuck
 from dashboard.runs.queries import (
     confinements_of,
     find_lineage,
@@ -56,6 +58,8 @@ from dashboard.supervision.log_search import (
 )
 from dashboard.web.downloads import Streamed, attach
 from trainer.config import PhaseConfig, RunConfig
+
+NUM_LAST_LINES = 20  # of a failed run's log
 
 
 @require_GET
@@ -80,8 +84,9 @@ def run(request: Request, team: Team, run: Run) -> HttpResponse:
         **_headline(run, charts),
         **chart_context(request, team, run),
         "phases": _phases(config) if config and config.phases else (),
-        "confinements": confinements_of(run) if config and config.runs_code else (),
         "starting": _starting(run, config),
+        "failure": _failure(run),
+        "reward_edit": _reward_edit(run),
     }
     return render(request, "runs/overview.html", context)
 
@@ -100,6 +105,32 @@ def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
     first = config.phase_configs[0].config
     num_sets = bool(first.data.num_eval_rows) + len(first.evaluation.sets)
     return {"num_sets": num_sets if first.evaluation.every_steps else 0}
+
+
+def _failure(run: Run) -> dict[str, Any] | None:
+    """Return the last lines of a failed run's log, as the worker wrote it."""
+    if run.state != RunState.FAILED:
+        return None
+    source = find_source(run, {})
+    return {"lines": read_part(source.path).lines[-NUM_LAST_LINES:] if source else []}
+
+
+def _reward_edit(run: Run) -> str:
+    """Return the editor's query for a reward that paused the run, with the rows that
+    failed.
+    """
+    version = run.recipe_version
+    if version is None or not is_stuck(run):
+        return ""
+    paused = run.events.filter(type="run_paused").order_by("-seq").first()
+    faults = paused.body.get("faults", ()) if paused else ()
+    if not faults:
+        return ""
+    rows = ",".join(map(str, faults[0].get("rows", ())))
+    shown = {"dataset": run.dataset_version_id, "rows": rows} if rows else {}
+    return urlencode(
+        {"version": version.number, **(shown or {"run": run.pk}), "continue": run.pk}
+    )
 
 
 @require_GET

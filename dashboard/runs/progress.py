@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Max
 from django.utils import timezone
 
 from dashboard.accounts.templatetags.numbers import duration, rounded
-from dashboard.runs.control import common_share
+from dashboard.runs.control import PAUSED_BY, common_share
 from dashboard.runs.models import ENDED, Run, RunState
 from dashboard.runs.queue.estimates import step_seconds, steps_take
 from dashboard.runs.queue.hosts import Needs, describe_cluster_lack
-from dashboard.runs.queue.messages import describe_position
+from dashboard.runs.queue.messages import describe_position, describe_short
 from dashboard.runs.queue.order import read_queue
 
 # No step follows in these states unless a trainer takes the run again.
@@ -36,7 +37,9 @@ class Progress:
     attempt: int
     seconds_left: float | None
     silence: str  # "no step for 6 min"
+    phrase: str  # after the state: "12 min 05 s left", "by alice, 32 min ago"
     notice: str
+    is_stuck: bool  # paused itself, so it needs a person
     fail_reason: str
     pause_reason: str
     stop_reason: str
@@ -53,9 +56,12 @@ class Progress:
 
 
 def describe_progress(run: Run) -> Progress:
-    """Four queries when the run is queued, one when it lost an attempt; else none."""
-    describe = NOTICES.get(RunState(run.state))
-    sentences = [describe(run) if describe else "", _left_out(run)]
+    """Four queries when the run is queued, one when it lost an attempt or is paused;
+    else none.
+    """
+    describe = SITUATIONS.get(RunState(run.state))
+    phrase, notice = describe(run) if describe else ("", "")
+    sentences = [notice, _left_out(run)]
     return Progress(
         state=run.state,
         title=tab_title(run),
@@ -64,7 +70,9 @@ def describe_progress(run: Run) -> Progress:
         attempt=run.attempt,
         seconds_left=seconds_left(run),
         silence=describe_silence(run),
+        phrase=phrase,
         notice=" ".join(filter(None, sentences)),
+        is_stuck=is_stuck(run),
         fail_reason=run.fail_reason,
         pause_reason=run.pause_reason if run.state == RunState.PAUSED else "",
         stop_reason=run.stop_reason if run.state == RunState.STOPPED else "",
@@ -75,6 +83,12 @@ def describe_progress(run: Run) -> Progress:
         priority=run.priority,
         alerts_seq=run.alerts_seq,
     )
+
+
+def is_stuck(run: Run) -> bool:
+    """Tell whether the run paused itself: it needs a person, or room on a disk."""
+    is_by_itself = run.pause_reason and not run.pause_reason.startswith(PAUSED_BY)
+    return run.state == RunState.PAUSED and bool(is_by_itself)
 
 
 ENDS = {RunState.FINISHED: "✓", RunState.STOPPED: "■", RunState.FAILED: "✕"}
@@ -141,7 +155,7 @@ def _left_out(run: Run) -> str:
     return " ".join(sentences)
 
 
-def _queued(run: Run) -> str:
+def _queued(run: Run) -> tuple[str, str]:
     again = (
         f"The trainer was lost {_num_losses(run)}{_last_outcome(run)}. The run is "
         "queued again."
@@ -149,7 +163,9 @@ def _queued(run: Run) -> str:
         else ""
     )
     if run.not_before and run.not_before > timezone.now():
-        return f"{again} Next attempt after {run.not_before:%H:%M:%S} UTC.".strip()
+        when = f"{run.not_before:%H:%M:%S} UTC"
+        notice = f"{again} Next attempt after {when}.".strip()
+        return f"next attempt at {when}", notice
     queue = read_queue()
     position = queue.positions.get(run.id)  # none once a worker took it
     reasons = (
@@ -157,7 +173,8 @@ def _queued(run: Run) -> str:
         describe_position(position, queue) if position else "",
         describe_cluster_lack(Needs.of(run.config), run.team),
     )
-    return " ".join(filter(None, reasons))
+    phrase = describe_short(position, queue) if position else ""
+    return phrase, " ".join(filter(None, reasons))
 
 
 def _num_losses(run: Run) -> str:
@@ -176,43 +193,55 @@ def _last_outcome(run: Run) -> str:
     return f": {outcome}" if outcome else ""
 
 
-def _starting(run: Run) -> str:
+def _starting(run: Run) -> tuple[str, str]:
     if Needs.of(run.config).ranks is not None:
         # Its own ranks may hold what the last reading shows as busy.
-        return (
+        return "on the Ray cluster", (
             f"{run.worker or 'A worker'} is starting the run on the Ray cluster. If "
             "GPUs are busy, it waits for them; see its log."
         )
-    return f"{run.worker or 'A worker'} is loading the model."
+    return "loading the model", f"{run.worker or 'A worker'} is loading the model."
 
 
-def _running(run: Run) -> str:
+def _running(run: Run) -> tuple[str, str]:
     silence = describe_silence(run)
     if silence and run.is_external:
         ago = rounded((timezone.now() - _last_contact(run)).total_seconds())
-        return f"{silence.capitalize()}; the trainer reported {ago} ago."
+        return silence, f"{silence.capitalize()}; the trainer reported {ago} ago."
     if silence:
-        return (
+        return silence, (
             f"{silence.capitalize()}, nor another sign of progress; a step takes "
             f"{duration(_pace(run))}. See the logs, and the worker on Compute."
         )
+    left = seconds_left(run)
+    phrase = "" if left is None else f"{duration(left)} left"
     if not run.num_losses:
-        return ""
-    return (
+        return phrase, ""
+    return phrase, (
         f"Resumed from its last checkpoint on {run.worker}. Before that, the trainer "
         f"was lost {_num_losses(run)}{_last_outcome(run)}."
     )
 
 
-def _lost(run: Run) -> str:
+def _paused(run: Run) -> tuple[str, str]:
+    who = "by itself"
+    if run.pause_reason.startswith(PAUSED_BY):
+        who = run.pause_reason.partition("\n")[0].removeprefix("Paused ").rstrip(".")
+    since = run.attempts.aggregate(since=Max("ended_at"))["since"]
+    ago = f", {rounded((timezone.now() - since).total_seconds())} ago" if since else ""
+    return f"{who}{ago}", ""
+
+
+def _lost(run: Run) -> tuple[str, str]:
     if run.is_external:
         since = _last_contact(run)
         age = rounded((timezone.now() - since).total_seconds())
-        return (
-            f"No contact since {since:%H:%M} UTC ({age}). The trainer's reporter "
-            "stores unsent data on disk and continues when it reconnects."
+        phrase = f"no contact since {since:%H:%M} UTC ({age})"
+        return phrase, (
+            f"N{phrase[1:]}. The trainer's reporter stores unsent data on disk and "
+            "continues when it reconnects."
         )
-    return (
+    return "no contact", (
         f"No contact with {run.worker or 'the worker'} for a minute. Cohort queues the "
         "run again, and it resumes from its last checkpoint."
     )
@@ -225,15 +254,20 @@ def _last_contact(run: Run) -> datetime:
     return run.active_at or run.created_at
 
 
-NOTICES: dict[RunState, Callable[[Run], str]] = {
+SAVING = "saving a checkpoint"
+# A phrase for the header, and sentences for the Overview.
+SITUATIONS: dict[RunState, Callable[[Run], tuple[str, str]]] = {
     RunState.QUEUED: _queued,
     RunState.STARTING: _starting,
     RunState.RUNNING: _running,
     RunState.PAUSING: lambda _run: (
-        "The trainer finishes its step, saves a checkpoint and frees its worker."
+        SAVING,
+        "The trainer finishes its step, saves a checkpoint and frees its worker.",
     ),
+    RunState.PAUSED: _paused,
     RunState.STOPPING: lambda _run: (
-        "The trainer finishes its step and saves a checkpoint."
+        SAVING,
+        "The trainer finishes its step and saves a checkpoint.",
     ),
     RunState.LOST: _lost,
 }

@@ -23,22 +23,15 @@ test("the newest of those that no one looks after is named", () => {
     alert({ step: 3 }),
   ];
 
-  assert.deepEqual(describeFiring(alerts, false), {
-    count: "2 alerts firing",
+  assert.deepEqual(describeFiring(alerts), {
+    count: "2 alerts",
     newest: "Gradient spikes, step 1,200",
     isShown: true,
   });
 });
 
-test("an ended run has alerts that were open when the run ended", () => {
-  assert.equal(
-    describeFiring([alert()], true).count,
-    "1 alert open when the run ended",
-  );
-});
-
 test("without any that fires there is no line", () => {
-  const { isShown, newest } = describeFiring([alert({ state: "resolved" })], false);
+  const { isShown, newest } = describeFiring([alert({ state: "resolved" })]);
 
   assert.deepEqual([isShown, newest], [false, ""]);
 });

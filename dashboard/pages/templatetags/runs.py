@@ -19,9 +19,9 @@ from dashboard.project.database import FixedQuery
 from dashboard.runs.control import describe_loss
 from dashboard.runs.models import Run, RunStar
 from dashboard.runs.progress import (
+    Progress,
     describe_progress,
     describe_silence,
-    seconds_left,
     tab_title,
 )
 from dashboard.runs.queries import list_children
@@ -147,13 +147,20 @@ def firing(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [a for a in alerts if a["state"] == "firing" and not a["is_muted"]]
 
 
-# The last two cost a query each.
-register.simple_tag(describe_progress, name="progress_of")
+@register.simple_tag
+def progress_of(run: Run) -> Progress:
+    """Describe its progress, once for the header and the Overview."""
+    if "shown_progress" not in vars(run):
+        vars(run)["shown_progress"] = describe_progress(run)
+    progress: Progress = vars(run)["shown_progress"]
+    return progress
+
+
+# Each costs a query.
 register.simple_tag(list_children, name="children_of")
 register.simple_tag(describe_loss, name="loss_of")
 register.filter(signal_words)
 register.filter(tab_title)
-register.filter(seconds_left)
 register.filter(describe_silence)
 
 
@@ -161,6 +168,18 @@ register.filter(describe_silence)
 def kind_words(kind: str) -> str:
     """Name a class of prompts."""
     return CLASS_WORDS.get(kind, kind)
+
+
+@register.filter
+def count_children(children: list[Run]) -> str:
+    """Count forks and clones in words: "1 fork, 2 clones"."""
+    num_forks = sum(child.fork_step is not None for child in children)
+    counts = {"fork": num_forks, "clone": len(children) - num_forks}
+    return ", ".join(
+        f"{num:,} {word}{'' if num == 1 else 's'}"
+        for word, num in counts.items()
+        if num
+    )
 
 
 @register.filter

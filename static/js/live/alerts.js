@@ -10,11 +10,11 @@ export function countOpen(alerts) {
     .length;
 }
 
-export function describeFiring(alerts, hasEnded) {
+export function describeFiring(alerts) {
   const firing = listFiring(alerts);
   const [newest] = firing;
   return {
-    count: `${firing.length} ${firing.length === 1 ? "alert" : "alerts"} ${hasEnded ? "open when the run ended" : "firing"}`,
+    count: `${firing.length} ${firing.length === 1 ? "alert" : "alerts"}`,
     newest: newest ? `${newest.name}, step ${newest.step.toLocaleString("en-US")}` : "",
     isShown: firing.length > 0,
   };

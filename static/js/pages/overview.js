@@ -215,6 +215,10 @@ document.addEventListener("runframe", ({ detail }) => {
   // The page may be newer than a snapshot, but not the other way round for long.
   if (!isMoved && detail.type !== "snapshot" && !isNew) return;
   if (detail.type === "snapshot" && detail.seq <= shown) return;
+  // Why it failed or paused itself, the server reads.
+  const needsPerson = state === "failed" || detail.run.is_stuck;
+  const hasReason = document.querySelector("[data-run-needs]") !== null;
+  if (needsPerson !== hasReason) location.reload();
   for (const part of [numbers, sampled, rules]) part.refresh();
 });
 document.addEventListener("visibilitychange", () => {

@@ -1,7 +1,6 @@
 // The frame of every run page: follows the run's stream and updates the header.
 
 import { setText } from "../live/announce.js";
-import { duration } from "../live/numbers.js";
 import { RunState } from "../live/run_state.js";
 import { RunStore } from "../live/store.js";
 import { RunStream } from "../live/stream.js";
@@ -33,20 +32,8 @@ function showRun(run) {
   find("bar").hidden = run.has_ended;
   find("bar").max = run.num_steps;
   find("bar").value = run.last_step;
-  const left = run.seconds_left;
-  const leftText = left === null ? "" : `${duration(left)} left`;
-  setText(find("left"), run.silence || leftText);
-  const isWarning = run.state === "lost" || run.silence !== "";
-  find("notice").classList.toggle("notice-warning", isWarning);
-  find("notice").hidden = !run.notice;
-  setText(find("notice"), run.notice);
-  showFailure(run.state === "failed");
-  setText(find("reason"), run.fail_reason);
-  find("stopped").hidden = !run.stop_reason;
-  setText(find("stopped"), run.stop_reason);
-  find("paused").hidden = run.state !== "paused";
-  setText(find("paused-at"), run.last_step.toLocaleString("en-US"));
-  setText(find("pause-reason"), run.pause_reason);
+  setText(find("left"), run.phrase);
+  if (find("notice")) showSituation(run);
   show("stop", !run.has_ended && run.state !== "stopping");
   show("cancel", !run.has_ended);
   show("archive", run.has_ended);
@@ -64,26 +51,16 @@ function showRun(run) {
   }
 }
 
-// With the end of its log, as the worker that failed wrote it.
-const LOG_LINES = 20;
-let hasLog = false;
-
-async function showFailure(hasFailed) {
-  const card = find("failure");
-  card.hidden = !hasFailed;
-  if (!hasFailed || hasLog || !card.dataset.failureLog) return;
-  hasLog = true;
-  const answer = await fetch(card.dataset.failureLog).catch(() => null);
-  hasLog = answer?.ok ?? false;
-  if (!hasLog) return;
-  const { lines } = await answer.json();
-  const log = find("failure-log");
-  log.textContent = lines
-    .slice(-LOG_LINES)
-    .map((line) => line.text)
-    .join("\n");
-  log.hidden = !log.textContent;
-  log.scrollTop = log.scrollHeight;
+// On the Overview: what it waits for.
+function showSituation(run) {
+  const isWarning = run.state === "lost" || run.silence !== "";
+  find("notice").className = isWarning
+    ? "notice notice-warning"
+    : "run-notice text-quiet";
+  find("notice").hidden = !run.notice;
+  setText(find("notice"), run.notice);
+  find("stopped").hidden = !run.stop_reason;
+  setText(find("stopped"), run.stop_reason);
 }
 
 function rename(isOpen) {
@@ -209,5 +186,4 @@ window.addEventListener("online", () => stream.retryNow());
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) stream.retryNow();
 });
-if (!find("failure").hidden) showFailure(true);
 stream.start();

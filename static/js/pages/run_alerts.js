@@ -1,4 +1,4 @@
-// The line of alerts on every page of a run, fetched again when a frame announces a
+// The number of alerts on every page of a run, fetched again when a frame announces a
 // change. Dispatches "runalerts" on document (event.detail is the list).
 
 import { countOpen, describeFiring } from "../live/alerts.js";
@@ -12,13 +12,12 @@ export let alerts = JSON.parse(document.getElementById("run-alerts").textContent
 let wanted = Number(bar.dataset.seq);
 let held = wanted;
 let isAsking = false;
-let hasEnded = "ended" in document.querySelector("[data-run]").dataset;
 
 function show() {
-  const { count, newest, isShown } = describeFiring(alerts, hasEnded);
+  const { count, newest, isShown } = describeFiring(alerts);
   bar.hidden = !isShown;
   setText(bar.querySelector("[data-alerts-count]"), count);
-  setText(bar.querySelector("[data-alerts-newest]"), newest);
+  bar.querySelector("[data-alerts-newest]").title = newest;
   const numOpen = countOpen(alerts);
   badge.hidden = !numOpen;
   setText(badge.querySelector("[data-num-open]"), String(numOpen));
@@ -43,8 +42,4 @@ async function fetchAlerts() {
 document.addEventListener("runframe", ({ detail }) => {
   wanted = Math.max(wanted, detail.run.alerts_seq);
   if (held < wanted) fetchAlerts();
-  if (!detail.isBehind && detail.run.has_ended !== hasEnded) {
-    hasEnded = detail.run.has_ended;
-    show();
-  }
 });

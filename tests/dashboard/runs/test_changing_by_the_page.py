@@ -152,15 +152,15 @@ def family(shared_team, finished) -> tuple[Run, Run, Run]:
 
 
 def test_a_run_links_to_its_parent_and_children(bob_client, family):
-    parent, fork, clone = family
+    parent, fork, _ = family
 
     of_parent = bob_client.get(f"/alpha/runs/{parent.id}/").text
     of_fork = bob_client.get(f"/alpha/runs/{fork.id}/").text
 
-    assert f'<a href="/alpha/runs/{fork.id}/">fork</a> (fork at step' in of_parent
+    assert ">1 fork<" in of_parent
     link = f'<a href="/alpha/runs/{parent.id}/">{parent.name}</a>'
     assert f'{link} at step <span class="number">20</span>' in of_fork
-    assert f'<a href="/alpha/runs/{clone.id}/">copy</a> (clone)' in of_fork
+    assert ">1 clone<" in of_fork
 
 
 def test_the_lineage_is_one_tree_from_any_of_its_runs(bob_client, family):

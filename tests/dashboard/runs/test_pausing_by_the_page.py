@@ -1,9 +1,11 @@
 """A paused run's page: why it waits, what to do, and the buttons that do it."""
 
+from typing import Any
+
 import pytest
 
 from dashboard.runs.models import Run, RunState
-from tests.dashboard.completions.factories import make_run
+from tests.dashboard.completions.factories import make_checkpoint, make_run
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.page_client import PageClient
 
@@ -38,11 +40,58 @@ def test_a_paused_run_shows_the_reason_and_can_be_resumed_or_stopped(
 ):
     html = page(alice_client, paused)
 
-    assert is_offered(html, "data-run-paused")
+    assert "data-run-needs" in html
     assert "16 times, rule &quot;judge&quot;: &lt;b&gt;away&lt;/b&gt;" in html
     assert is_offered(html, "data-run-resume")
     assert is_offered(html, "data-run-stop")
     assert ALLOWED in html
+
+
+def tell_of_faults(run: Run, **fault: Any) -> None:
+    run.events.create(
+        seq=7,
+        attempt=1,
+        line=7,
+        type="run_paused",
+        step=0,
+        time=run.created_at,
+        body={"faults": [{"rule": "judge", "error": "away", "count": 4, **fault}]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "shown"), [({"rows": [2, 5]}, "rows=2%2C5"), ({}, "run=")]
+)
+def test_a_run_that_paused_itself_leads_to_its_reward_and_the_rows_that_failed(
+    alice_client, paused, fault, shown
+):
+    recipe = paused.recipe_version.recipe_id
+    tell_of_faults(paused, **fault)
+
+    html = page(alice_client, paused)
+
+    edit = html[html.index(f'"/alpha/rewards/{recipe}/edit?version=1') :]
+    assert shown in edit.partition('"')[2].partition('"')[0]
+
+
+def test_a_saved_reward_continues_the_run_that_waits_for_it(alice_client, paused):
+    recipe = paused.recipe_version.recipe_id
+    address = f"/alpha/rewards/{recipe}/edit?continue={paused.pk}"
+    assert f"continue={paused.pk}" in alice_client.read(address)
+    version = paused.recipe_version.recipe.versions.create(
+        number=2, content_sha256="ab" * 32, spec=paused.recipe_version.spec
+    )
+
+    saved = alice_client.read(f"/alpha/rewards/{recipe}/?continue={paused.pk}")
+    make_checkpoint(paused, step=4)
+    forked = alice_client.read(f"/alpha/rewards/{recipe}/?continue={paused.pk}")
+
+    clone = f"/alpha/runs/new?clone={paused.pk}&amp;recipe={version.pk}"
+    assert clone in saved
+    fork = f"/alpha/runs/new?fork={paused.pk}&amp;checkpoint=step-000004-attempt-1"
+    assert f"{fork}&amp;recipe={version.pk}" in forked
+    form = alice_client.get(f"{fork}&recipe={version.pk}".replace("&amp;", "&"))
+    assert f'value="{version.pk}" selected' in form.text.replace("\n", " ")
 
 
 def test_a_running_run_can_be_paused(alice_client, team):
