@@ -64,6 +64,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 MAX_FAULTS = 5  # different ones that are reported
 MAX_ERROR_CHARS = 1_000
+MAX_ROWS = 4  # of a fault
 
 
 class ScoresMissing(Exception):
@@ -107,13 +108,19 @@ def check_scores(groups: Sequence[Group], *, limit: float, step: int) -> None:
 
 def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
     """Return what rules failed of, the commonest first; at most 5 different ones."""
-    counts = Counter(
-        (rule, score.errors[rule])
+    failed = [
+        ((rule, score.errors[rule]), group.prompt.index)
         for group in groups
         for score in group.scores
         for rule in score.failed
-    )
+    ]
+    counts = Counter(fault for fault, _ in failed)
     return [
-        ScoreFault(rule=rule, error=error[:MAX_ERROR_CHARS], count=count)
-        for (rule, error), count in counts.most_common(MAX_FAULTS)
+        ScoreFault(
+            rule=fault[0],
+            error=fault[1][:MAX_ERROR_CHARS],
+            count=count,
+            rows=sorted({row for other, row in failed if other == fault})[:MAX_ROWS],
+        )
+        for fault, count in counts.most_common(MAX_FAULTS)
     ]

@@ -386,6 +386,7 @@ class ScoreFault(_Record):
     rule: str
     error: str
     count: int
+    rows: list[int] = Field(default_factory=list)  # the first few of the dataset
 
 
 class RunPaused(Event):

@@ -133,6 +133,9 @@ def reward(request: Request, team: Team, recipe: RewardRecipe) -> HttpResponse:
         "bounds": recipe_bounds(spec),
         "correct_if": correctness_of(spec).condition,
         "json_text": write_json(spec),
+        "continued": Run.objects.kept()
+        .filter(team=team, pk=read_id(request.GET.get("continue")) or 0)
+        .first(),
         "num_runs": runs.count(),
         "runs": runs.annotate(
             last_reward=LAST_REWARD, recipe_number=F("recipe_version__number")

@@ -198,8 +198,11 @@ class Page:
 
     @property
     def address(self) -> str:
-        """The page's URL with its state."""
-        return f"{self.path}?{self.choice.address()}"
+        """The page's URL with its state, and the run that waits for the reward."""
+        query = self.choice.address()
+        if continued := read_id(self.request.GET.get("continue")):
+            query += f"&continue={continued}"
+        return f"{self.path}?{query}"
 
     def edit(self, action: str, argument: str) -> None:
         self.draft = apply_action(self.draft, action, argument, self.request)
@@ -358,6 +361,8 @@ class Page:
         )
         address = reverse("reward", args=[self.team.slug, version.recipe_id])
         dataset = self.choice.chosen["dataset"] if self.recipe is None else None
+        if continued := read_id(self.request.GET.get("continue")):
+            return redirect(f"{address}?continue={continued}")
         return redirect(f"{address}?dataset={dataset.pk}" if dataset else address)
 
     def _start(self, recipe: Recipe, *, is_sample: bool) -> HttpResponseBase:

@@ -161,16 +161,18 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
         waits_for_room = paused.needs_bytes is not None and is_here and not request
         remedy = DISK_REMEDY if waits_for_room else OWNERS_REMEDY
         return clean_text("\n".join([*request, paused.reason, remedy]))
+    step = paused.step + 1
     faults = [
-        f'{fault.count:,} × rule "{fault.rule}": {fault.error}'
+        f"{fault.rule} failed for {fault.count:,} "
+        f"completion{'' if fault.count == 1 else 's'} of step {step:,}: {fault.error}"
         for fault in paused.faults
     ]
+    limit = f"The run pauses above {paused.limit or 0:.0%} failures.".replace("%", " %")
     remedy = (
-        "Fix the cause, then resume. Cohort samples and scores step "
-        f"{paused.step + 1:,} again. To continue with failing scores, allow more "
-        "errors when you resume."
+        f"{limit} Resume scores step {step:,} again with the same reward; it may allow "
+        "more errors. To change the reward, edit it and continue with its new version."
     )
-    return clean_text("\n".join([*request, paused.reason, *faults, remedy]))
+    return clean_text("\n".join([*request, *(faults or [paused.reason]), remedy]))
 
 
 def _pause_request(run: Run) -> list[str]:
