@@ -58,6 +58,7 @@ def make_parser() -> ArgumentParser:
     _add_list_of_named(_group(groups, "recipes", "list reward recipes"), "recipes")
     presets = _group(groups, "presets", "list presets to launch from")
     _add(presets, "list", commands.list_presets, "list published and team presets")
+    _add_checkpoints(_group(groups, "checkpoints", "list and download checkpoints"))
     _add_runs(_group(groups, "runs", "launch, list, watch and export runs"))
     show = _add(
         _group(groups, "groups", "show groups of completions"),
@@ -306,6 +307,29 @@ def _add_launch(group: Any) -> None:
         "--watch", action="store_true", help="print each step until the run ends"
     )
     _add_key_option(launch)
+
+
+def _add_checkpoints(group: Any) -> None:
+    listed = _add(group, "list", commands.list_checkpoints, "list a run's checkpoints")
+    _run(listed)
+    get = _add(
+        group, "get", commands.get_checkpoint, "download a model to load or serve"
+    )
+    _run(get)
+    get.add_argument(
+        "which",
+        nargs="?",
+        default="best",
+        help="best, newest, a step or a name (default: %(default)s)",
+    )
+    get.add_argument(
+        "--to",
+        type=Path,
+        metavar="PATH",
+        default=Path(),
+        help="tar file to write, or a folder for it (default: this folder)",
+    )
+    get.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def _add_export(group: Any) -> None:

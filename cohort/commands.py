@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cohort.api import Client
-from cohort.api.records import Group, GroupDetail, Point
+from cohort.api.records import Checkpoint, Group, GroupDetail, Point
 from cohort.api.run import POLL_SECONDS, Run, file_name, follow
 from cohort.delivery import Delivery
 from cohort.http import Refused, Server, find_server, query_of, save_login
@@ -272,6 +272,38 @@ def export(args: Namespace) -> None:
     num_bytes = target.stat().st_size
     data = {"run": run.id, "file": str(target), "num_bytes": num_bytes}
     _show(args, data, f"Saved {target} ({num_bytes:,} bytes).")
+
+
+def list_checkpoints(args: Namespace) -> None:
+    items = Client().runs.get(args.run).checkpoints()
+    titles = ("NAME", "STEP", "SCORE", "MARGIN", "BYTES", "STATE")
+    right = "STEP SCORE MARGIN BYTES"
+    _show_list(args, items, titles, _checkpoint_row, right=right)
+
+
+def _checkpoint_row(item: Checkpoint) -> tuple[Any, ...]:
+    marks = {"best": item.is_best, "pinned": item.is_pinned}
+    state = ", ".join(mark for mark, is_so in marks.items() if is_so) or "kept"
+    return (
+        item.name,
+        item.step,
+        number(item.score),
+        number(item.margin),
+        item.num_bytes,
+        state if item.is_there else "deleted",
+    )
+
+
+def get_checkpoint(args: Namespace) -> None:
+    """Download a model as a tar file."""
+    run = Client().runs.get(args.run)
+    checkpoint = run.find_checkpoint(args.which)
+    with Bar(f"Downloading {checkpoint.name}") as bar:
+        saved = run.download_checkpoint(
+            checkpoint.name, args.to, overwrite=args.force, on_progress=bar
+        )
+    data = {"run": run.id, "checkpoint": checkpoint.name, "file": str(saved)}
+    _show(args, data, f"Saved {saved}: step {checkpoint.step:,} of {run.name}.")
 
 
 def show_groups(args: Namespace) -> None:

@@ -76,6 +76,19 @@ class VersionRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    name: str
+    step: int
+    num_bytes: int
+    saved_at: datetime
+    is_there: bool  # false: its files were deleted
+    is_best: bool
+    is_pinned: bool
+    score: float | None
+    margin: float | None = None  # half of the score's 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetVersion:
     id: int
     dataset_id: int

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from cohort.api.connection import Connection
 from cohort.api.records import (
+    Checkpoint,
     DatasetVersion,
     Group,
     GroupDetail,
@@ -195,6 +196,23 @@ class Run:
             on_progress=on_progress,
             first_step=first_step,
             last_step=last_step,
+        )
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """List them newest first, also those whose files were deleted."""
+        items = self.client.get(f"/runs/{self.id}/checkpoints")["items"]
+        return [read(Checkpoint, item) for item in items]
+
+    def find_checkpoint(self, which: str) -> Checkpoint:
+        """Find the best, the newest, or the one of this name or step."""
+        there = [c for c in self.checkpoints() if c.is_there]
+        for checkpoint in there:
+            is_best = which == "best" and checkpoint.is_best
+            if is_best or which in ("newest", checkpoint.name, str(checkpoint.step)):
+                return checkpoint
+        raise ValueError(
+            f"Run {self.id} has no checkpoint {which!r}. It has "
+            f"{', '.join(c.name for c in there) or 'none'}."
         )
 
     def download_checkpoint(

@@ -131,6 +131,9 @@ class CheckpointOut(Schema):
     score: Real = Field(
         description="Value of the metric that selects the best checkpoint."
     )
+    margin: Real = Field(
+        default=None, description="Half of the score's 95 % confidence interval."
+    )
 
 
 class CheckpointsOut(Schema):
@@ -155,6 +158,7 @@ def checkpoints(request: ApiRequest, run_id: Id) -> CheckpointsOut:
             is_pinned=row.checkpoint.pinned_at is not None,
             kept_because=row.reasons,
             score=row.score,
+            margin=row.margin,
         )
         for row in listing.rows
     ]

@@ -16,7 +16,11 @@ from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.pages.requests import Request, report_refusal
 from dashboard.runs.checkpoints import retention
-from dashboard.runs.checkpoints.listing import list_checkpoints, next_checkpoint
+from dashboard.runs.checkpoints.listing import (
+    list_checkpoints,
+    next_checkpoint,
+    score_models,
+)
 from dashboard.runs.launch.base_models import folder_of, needs_of
 from dashboard.runs.models import Checkpoint, Run
 from dashboard.runs.queries import get_run
@@ -123,7 +127,7 @@ def checkpoint_publish(request: Request, run: Run, name: str) -> HttpResponse:
     with report_refusal(request):
         model = publish(checkpoint=checkpoint, name=called, user=request.user)
         messages.success(
-            request, f"Published {model}. New runs and probes can start from it."
+            request, f"Published {model}. New runs and tests can start from it."
         )
     return redirect("run_checkpoints", run.team.slug, run.pk)
 
@@ -131,12 +135,21 @@ def checkpoint_publish(request: Request, run: Run, name: str) -> HttpResponse:
 @require_safe
 @look_up(get_membership)
 def models(request: Request, team: Team) -> HttpResponse:
-    listed = team.published_models.select_related("published_by", "run")
-    needs = needs_of(team)
+    published = team.published_models.select_related("published_by", "run")
+    listed = list(published.order_by("-pk"))
+    needs, scores = needs_of(team), score_models(listed)
+    kept = Checkpoint.objects.filter(run__team=team, deleted_at=None)
+    names = dict(kept.values_list("sha256", "name"))
     context = {
         "team": team,
         "listed": [
-            (model, needs.get(folder_of(model), [])) for model in listed.order_by("-pk")
+            {
+                "model": model,
+                "needed": needs.get(folder_of(model), []),
+                "score": scores.get(model.pk),
+                "checkpoint": model.run and names.get(model.sha256),
+            }
+            for model in listed
         ],
     }
     return render(request, "supervision/models.html", context)

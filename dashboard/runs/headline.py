@@ -15,7 +15,6 @@ from dashboard.accounts.templatetags.numbers import NOTHING, sig4, write_with_ma
 from dashboard.project.database import FixedQuery
 from dashboard.runs.charts.chart import chart_id, clip_all
 from dashboard.runs.charts.series import (
-    ENDS,
     MAX_POINTS,
     NONE,
     Curve,
@@ -25,7 +24,7 @@ from dashboard.runs.charts.series import (
     read_steps,
     read_thinned,
 )
-from dashboard.runs.checkpoints.listing import best_metric, is_score_name
+from dashboard.runs.checkpoints.listing import best_metric, find_margins, is_score_name
 from dashboard.runs.models import REWARD, Checkpoint, Run
 from dashboard.runs.queries import Keyed, as_of
 from trainer.metric_names import MAIN_SET, better_of, title_of
@@ -180,15 +179,7 @@ def held_out_of(evaluated: Evaluated) -> HeldOut | None:
     own = f"eval/{MAIN_SET}/mean"
     metric = own if own in metrics else min(metrics, default=own)
     scores = Curve.of(evaluated.get(metric, NONE))
-    low, high = (
-        dict(zip(bound.steps.tolist(), bound.values.tolist(), strict=True))
-        for end in ENDS
-        for bound in [evaluated.get(f"{metric}/{end}", NONE)]
-    )
-    margins = [
-        (high[step] - low[step]) / 2 if step in low and step in high else None
-        for step in scores.steps
-    ]
+    margins = list(map(find_margins(evaluated, metric).get, scores.steps))
     return HeldOut(metric=metric, scores=scores, margins=margins) if margins else None
 
 

@@ -24,7 +24,7 @@ from dashboard.runs.checkpoints.files import (
 )
 from dashboard.runs.checkpoints.retention import unseen
 from dashboard.runs.launch.base_models import folder_of, needs_of
-from dashboard.runs.models import Checkpoint, PublishedModel
+from dashboard.runs.models import Checkpoint, PublishedModel, Run
 from dashboard.supervision.checkpoints import ModelArchive, model_files, read_known
 
 MOST = 200  # of a team
@@ -49,9 +49,13 @@ def archive_model(checkpoint: Checkpoint) -> ModelArchive:
 
     ValueError: its files were deleted or are damaged.
     """
-    run = checkpoint.run
-    folder = f"{slugify(run.name) or 'run'}-{run.pk}-step-{checkpoint.step}"
+    folder = name_archive(checkpoint.run, checkpoint.step)
     return ModelArchive(find_files(checkpoint), checkpoint, folder=folder)
+
+
+def name_archive(run: Run, step: int) -> str:
+    """Name the folder in a checkpoint's archive, and the archive without its suffix."""
+    return f"{slugify(run.name) or 'run'}-{run.pk}-step-{step}"
 
 
 def publish(*, checkpoint: Checkpoint, name: str, user: User) -> PublishedModel:

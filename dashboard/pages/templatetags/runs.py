@@ -25,6 +25,7 @@ from dashboard.runs.progress import (
     tab_title,
 )
 from dashboard.runs.queries import list_children
+from dashboard.supervision.publishing import name_archive
 from trainer.metric_names import title_of
 
 register = template.Library()
@@ -168,6 +169,23 @@ register.filter(describe_silence)
 def kind_words(kind: str) -> str:
     """Name a class of prompts."""
     return CLASS_WORDS.get(kind, kind)
+
+
+@register.simple_tag
+def uses_of(run: Run, step: int, which: str) -> list[tuple[str, str]]:
+    """List what fetches a checkpoint's model, and what loads it."""
+    folder = name_archive(run, step)
+    load = (
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
+        f'model = AutoModelForCausalLM.from_pretrained("{folder}")\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("{folder}")'
+    )
+    get = (
+        f"cohort checkpoints get {run.pk} {which} --to {folder}.tar\n"
+        f"tar xf {folder}.tar"
+    )
+    serve = f"vllm serve ./{folder}"
+    return [("Command line", get), ("transformers", load), ("vLLM", serve)]
 
 
 @register.filter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,13 @@ from uuid import uuid4
 
 from dashboard.project.errors import UserError
 from dashboard.runs.charts.chart import is_score
-from dashboard.runs.charts.series import read_evaluated, read_steps
+from dashboard.runs.charts.series import (
+    ENDS,
+    NONE,
+    Series,
+    read_evaluated,
+    read_steps,
+)
 from dashboard.runs.checkpoints.files import (
     MANIFEST,
     CheckpointStore,
@@ -23,7 +29,7 @@ from dashboard.runs.checkpoints.files import (
     link_or_copy,
     read_manifest,
 )
-from dashboard.runs.models import ENDED, REWARD, Checkpoint, Run
+from dashboard.runs.models import ENDED, REWARD, Checkpoint, PublishedModel, Run
 from dashboard.runs.queries import RunDirectory, run_directory, settings_of
 
 NOTHING = "none"  # in Run.best_by: no checkpoint is kept for being the best
@@ -34,6 +40,7 @@ class Listed:
     checkpoint: Checkpoint
     is_there: bool  # its files exist
     score: float | None = None  # of the metric that selects the best
+    margin: float | None = None  # half of the score's 95 % interval
     reward: float | None = None
     is_best: bool = False
     is_resumed_from: bool = False
@@ -83,14 +90,17 @@ def list_checkpoints(run: Run) -> Listing:
     """Newest first. Four queries, whatever there is."""
     store = CheckpointStore(run.pk)
     there = store.names()
-    scores = read_scores(run)
+    evaluated = read_evaluated([run])[run.pk]
+    scores = read_scores(run, evaluated)
     metric = best_metric(run, scores)
+    margins = find_margins(evaluated, metric)
     rewards = scores.get(REWARD, {})
     rows = [
         Listed(
             checkpoint,
             is_there=checkpoint.name in there,
             score=scores.get(metric, {}).get(checkpoint.step),
+            margin=margins.get(checkpoint.step),
             reward=rewards.get(checkpoint.step),
         )
         for checkpoint in run.checkpoints.order_by("-step", "-attempt")
@@ -176,7 +186,7 @@ def _mark(run: Run, rows: list[Listed]) -> None:
             row.reasons.append(f"superseded by attempt {row.checkpoint.superseded_by}")
 
 
-def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
+def best_metric(run: Run, scores: Collection[str]) -> str:
     """Choose the metric that selects the best: as set, else held-out, else reward."""
     if run.best_by not in ("", NOTHING):
         return run.best_by
@@ -189,11 +199,12 @@ def best_metric(run: Run, scores: dict[str, dict[int, float]]) -> str:
     return min(held_out, default=REWARD if REWARD in scores else "")
 
 
-def read_scores(run: Run) -> dict[str, dict[int, float]]:
+def read_scores(
+    run: Run, evaluated: Mapping[str, Series]
+) -> dict[str, dict[int, float]]:
     """Rewards and held-out scores by step, at the steps that have a checkpoint."""
     steps = set(run.checkpoints.values_list("step", flat=True))
     measured = read_steps([run], [REWARD], at={run.pk: steps})[run.pk].metrics
-    evaluated = read_evaluated([run])[run.pk]
     scores = {name: evaluated[name] for name in evaluated if is_score_name(name)}
     by_step = {
         name: dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
@@ -204,6 +215,35 @@ def read_scores(run: Run) -> dict[str, dict[int, float]]:
         for name, values in by_step.items()
         if steps & values.keys()
     }
+
+
+def find_margins(evaluated: Mapping[str, Series], metric: str) -> dict[int, float]:
+    """Return half of each 95 % interval of a metric, by step."""
+    low, high = (
+        dict(zip(bound.steps.tolist(), bound.values.tolist(), strict=True))
+        for end in ENDS
+        for bound in [evaluated.get(f"{metric}/{end}", NONE)]
+    )
+    return {step: (high[step] - low[step]) / 2 for step in low.keys() & high.keys()}
+
+
+def score_models(models: Sequence[PublishedModel]) -> dict[int, tuple[str, float]]:
+    """Find the metric and held-out score of published models whose runs are there."""
+    runs = {model.run_id: model.run for model in models if model.run}
+    evaluated = read_evaluated(list(runs.values()))
+    scores = {}
+    for model in models:
+        if model.run is None:
+            continue
+        of_run = evaluated[model.run.pk]
+        metric = best_metric(
+            model.run, [name for name in of_run if is_score_name(name)]
+        )
+        series = of_run.get(metric, NONE)
+        by_step = dict(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+        if model.step in by_step:
+            scores[model.pk] = metric, by_step[model.step]
+    return scores
 
 
 def is_score_name(name: str) -> bool:

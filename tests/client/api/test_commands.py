@@ -5,11 +5,16 @@ import os
 import signal
 
 import pytest
+from django.utils import timezone
 
 from cohort.commands import COLUMNS
 from tests.client.api.processes import Cohort
 from tests.client.api.test_client_api import COUNTDOWN
-from tests.dashboard.completions.factories import make_recipe
+from tests.dashboard.completions.factories import (
+    make_checkpoint,
+    make_recipe,
+    make_run,
+)
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
 
@@ -56,6 +61,21 @@ def test_a_file_is_pushed_and_a_run_on_it_is_launched_and_cancelled(cohort, team
     assert "no checkpoint" in extended.stderr
     processes = [pushed, taken, warned, unnamed, cancelled, watched, again]
     assert not any(cohort.token in p.stdout + p.stderr for p in processes)
+
+
+def test_checkpoints_are_listed_and_named(cohort, team):
+    run = make_run(team)
+    make_checkpoint(run, step=4)
+    make_checkpoint(run, step=8, deleted_at=timezone.now())
+
+    table = cohort("checkpoints", "list", run.pk).stdout.splitlines()
+    listed = cohort.json("checkpoints", "list", run.pk)
+    lost = cohort("checkpoints", "get", run.pk, "best")
+
+    assert [line.split()[0] for line in table[1:]] == [c["name"] for c in listed]
+    assert [c["step"] for c in listed] == [8, 4]
+    assert lost.returncode == 2
+    assert "best" in lost.stderr
 
 
 def test_a_run_is_watched_shown_and_exported(cohort, open_external, tmp_path):
