@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_plus
@@ -20,6 +21,7 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.services import last_entry
+from dashboard.analysis.sweeps.axes import swept_settings
 from dashboard.datasets.models import Dataset
 from dashboard.pages.requests import Request, read_id, redirect_with
 from dashboard.project.database import FixedQuery
@@ -32,9 +34,11 @@ from dashboard.runs.table.columns import (
     OWN,
     Column,
     default_columns,
+    find_column,
     pin_runs_at_work,
     sort_runs,
 )
+from dashboard.runs.table.expressions import CONFIG
 from dashboard.runs.table.grouping import (
     ROWS_IN_A_GROUP,
     GroupedRuns,
@@ -73,6 +77,8 @@ from dashboard.supervision.starter import GAME
 from dashboard.web.edits import BASE, EditConflict, show_conflict
 
 PAGE_SIZE = 50
+MAX_SWEPT, MAX_SETTINGS = 100, 4  # runs of a sweep that are read, and columns of it
+ALIKE = ("model", "dataset", "reward")  # columns with one value in most sweeps
 GROUPS_ON_A_PAGE = 50
 
 
@@ -93,7 +99,7 @@ class CountedPaginator(Paginator[Any]):
 def runs(request: Request, membership: Membership, team: Team) -> HttpResponse:
     if not request.GET and (view := find_default(team, request.user)):
         return redirect("runs_view", team.slug, view.code)
-    query = ListQuery.read(request.GET)
+    query = _show_swept(team, ListQuery.read(request.GET))
     context = _frame(request, membership, query)
     try:
         context |= _listed(request, team, query, context["numbers"])
@@ -107,6 +113,17 @@ def runs(request: Request, membership: Membership, team: Team) -> HttpResponse:
             ),
         }
     return render(request, "runs/list.html", context)
+
+
+def _show_swept(team: Team, query: ListQuery) -> ListQuery:
+    """Show a sweep's settings in place of what its runs have in common."""
+    if not query.sweep or query.written_columns:
+        return query
+    runs = Run.objects.filter(team=team, sweep=query.sweep)[:MAX_SWEPT]
+    keys = [f"{CONFIG}{setting.key}" for setting in swept_settings(list(runs))]
+    swept = tuple(c for key in keys[:MAX_SETTINGS] if (c := find_column(key)))
+    state, *others = (c for c in query.columns if c.key not in ALIKE)
+    return replace(query, columns=(state, *swept, *others))
 
 
 def _frame(

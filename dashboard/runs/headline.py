@@ -453,8 +453,12 @@ def _trend(metric: str, by: float) -> Trend:
     return "better" if (by > 0) == (better == "higher") else "worse"
 
 
-def draw_spark(values: Sequence[float]) -> str:
+def draw_spark(
+    values: Sequence[float], scale: tuple[float, float] | None = None
+) -> str:
     """Draw at most 60 points, the last one included; none of a single value.
+
+    From the bottom to the top is `scale`, else what the values span.
 
     >>> draw_spark([0.0, 1.0, 0.5])
     '0,23 50,1 100,12'
@@ -463,7 +467,7 @@ def draw_spark(values: Sequence[float]) -> str:
     drawn = values[::-1][::stride][::-1]
     if len(drawn) < 2:
         return ""
-    low, high = min(drawn), max(drawn)
+    low, high = scale or (min(drawn), max(drawn))
     size = high - low
     if not size or not math.isfinite(size):
         heights = [12.0] * len(drawn)

@@ -263,10 +263,19 @@ def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
 
 
 def pin_runs_at_work(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """Runs that a trainer works on come first, the newest of them first."""
+    """Runs that a trainer works on come first, then those in the queue in its order;
+    else the newest is first.
+    """
+    queued = Q(state=RunState.QUEUED)
     return runs.order_by(
-        Case(When(state__in=AT_WORK, then=0), default=1),
-        OrderBy(F("id"), descending=True),
+        Case(
+            When(state__in=AT_WORK, then=0),
+            When(queued & Q(on_hold=False), then=1),
+            When(queued, then=2),
+            default=3,
+        ),
+        Case(When(queued, then=-F("priority")), default=0),
+        Case(When(queued, then=F("id")), default=-F("id")),
     )
 
 

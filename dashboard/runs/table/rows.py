@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -64,11 +65,12 @@ class Row:
     place: str  # in the queue
     cells: list[Cell]
     curve: Curve = field(default_factory=Curve)  # of the reward
+    scale: tuple[float, float] | None = None  # of runs with the same reward
 
     @property
     def spark(self) -> str:
         values = [float(clip(value)) for value in self.curve.values]
-        return draw_spark(values) if values else ""
+        return draw_spark(values, self.scale) if values else ""
 
     @property
     def done(self) -> str:
@@ -161,6 +163,7 @@ def make_rows(
         [run.pk for run in listed],
         {column.metric for column in columns if column.metric},
     )
+    scales = _scale_rewards(listed, summaries)
     queue = (
         read_queue() if any(run.state == RunState.QUEUED for run in listed) else Queue()
     )
@@ -169,10 +172,27 @@ def make_rows(
             run=run,
             place=_place(run, queue),
             curve=curves.get(run.pk, Curve()),
+            scale=scales.get(run.recipe_version_id),
             cells=[_cell(run, i, c, summaries) for i, c in enumerate(columns)],
         )
         for run in listed
     ]
+
+
+def _scale_rewards(
+    runs: Sequence[Run], summaries: Summaries
+) -> dict[int | None, tuple[float, float]]:
+    """Return the lowest and the highest reward of the runs, by version of the reward.
+
+    Scales of their own would draw 0.02 as steep as 0.8.
+    """
+    scales: dict[int | None, tuple[float, float]] = {}
+    for run in runs:
+        if summary := summaries.get((run.pk, REWARD)):
+            low, high = scales.get(run.recipe_version_id, (math.inf, -math.inf))
+            ends = min(low, clip(summary.low)), max(high, clip(summary.high))
+            scales[run.recipe_version_id] = ends
+    return scales
 
 
 def read_curves(runs: Sequence[Run]) -> dict[int, Curve]:

@@ -82,7 +82,7 @@ def test_runs_are_sorted_by_any_column_and_those_without_a_value_come_last(
         "-reward/mean.mean": "brave amber deft calm",
         "config.rollout.temperature": "deft brave amber calm",
         "-duration": "amber brave deft calm",
-        "entropy.best": "brave deft calm amber",  # it has none: those at work first
+        "entropy.best": "brave calm deft amber",  # none: at work, then queued, first
     }
 
     assert {sort: names(alice_client, sort) for sort in expected} == expected
