@@ -130,6 +130,19 @@ test("the axis has all steps of the run, also those to come", () => {
   assert.deepEqual(zoomed.layout.xaxis.range, [1, 2]);
 });
 
+test("until a quarter is done, the axis has twice the steps so far", () => {
+  for (const [lastStep, end] of [
+    [0, 40],
+    [3, 6],
+    [10, 40],
+  ]) {
+    const change = (store) =>
+      Object.assign(store, { isLive: true, numSteps: 40, lastStep });
+
+    assert.deepEqual(fill([line], { change }).layout.xaxis.range, [0, end]);
+  }
+});
+
 test("a metric that a run lacks is replaced by a sum within limits", () => {
   const meta = {
     terms: [["p90", 1]],

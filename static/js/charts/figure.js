@@ -250,9 +250,11 @@ function color(trace, read) {
 }
 
 // All steps of the run, those to come included: points do not move, and the charts of
-// one run have one axis.
+// one run have one axis. Until a quarter is done, twice the steps so far.
 function wholeSpan({ isLive, numSteps, lastStep }, { kind }) {
-  const last = isLive ? numSteps : lastStep;
+  const isEarly = lastStep > 0 && 4 * lastStep < numSteps;
+  const planned = isEarly ? 2 * lastStep : numSteps;
+  const last = isLive ? planned : lastStep;
   return last > 0 && kind === "step" ? { first: 0, last } : null;
 }
 
