@@ -6,6 +6,7 @@ They are also read on GitHub, so links and anchors follow GitHub's rules.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -230,6 +231,12 @@ def _resolve(tokens: Sequence[Token], folder: Path) -> Iterator[Token]:
             picture = _path_of(str(token.attrGet("src")), folder)
             token.attrSet("src", static(picture.removeprefix("static/")))
             token.attrSet("loading", "lazy")
+            # PNG's first chunk; nothing moves when the picture comes.
+            header = (ROOT / picture).read_bytes()[:24]
+            for name, size in zip(
+                ("width", "height"), struct.unpack(">II", header[16:]), strict=True
+            ):
+                token.attrSet(name, str(size))
         text += token.content
         yield token
 

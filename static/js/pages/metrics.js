@@ -258,6 +258,19 @@ function showValues() {
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }
 
+// Charts are hidden until the run's data says which there are: none moves before one's
+// eyes, and the chart that the address names stays where it is.
+const ARRIVE_MS = 2_000; // also without data
+function arrive() {
+  const page = document.querySelector(".metrics");
+  if ("ready" in page.dataset) return;
+  if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  requestAnimationFrame(() => {
+    page.dataset.ready = "";
+  });
+}
+setTimeout(arrive, ARRIVE_MS);
+
 // Once a second is enough.
 let isDue = false;
 function updateSoon() {
@@ -268,6 +281,7 @@ function updateSoon() {
       isDue = false;
       addNew();
       showValues();
+      arrive();
     },
     store.numLive ? 1_000 : 0,
   );
