@@ -27,6 +27,7 @@ from dashboard.pages.requests import Request, read_id, redirect_with
 from dashboard.project.database import FixedQuery
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
+from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.base_models import starter_models
 from dashboard.runs.models import Run, RunState, SavedView, Sweep, trained_seconds
 from dashboard.runs.table.columns import (
@@ -120,8 +121,9 @@ def _show_swept(team: Team, query: ListQuery) -> ListQuery:
     if not query.sweep or query.written_columns:
         return query
     runs = Run.objects.filter(team=team, sweep=query.sweep)[:MAX_SWEPT]
-    keys = [f"{CONFIG}{setting.key}" for setting in swept_settings(list(runs))]
-    swept = tuple(c for key in keys[:MAX_SETTINGS] if (c := find_column(key)))
+    keys = [s.key for s in swept_settings(list(runs)) if s.key in all_fields()]
+    columns = (find_column(f"{CONFIG}{key}") for key in keys[:MAX_SETTINGS])
+    swept = tuple(filter(None, columns))
     state, *others = (c for c in query.columns if c.key not in ALIKE)
     return replace(query, columns=(state, *swept, *others))
 

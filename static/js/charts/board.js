@@ -175,7 +175,7 @@ export class Board {
     if (store.attempt === null) return;
     if (metricsOf(figure, store).some((metric) => store.lacking.has(metric))) return;
     const waiting = element.querySelector(".chart-waiting");
-    if (waiting) waiting.textContent = "No values yet";
+    if (waiting) waiting.textContent = store.isLive ? "No values yet" : "No values";
   }
 
   #draw(element, chart) {
