@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cohort import commands, verl
+from cohort import commands, mcp, verl
 from cohort.api.run import POLL_SECONDS
 from cohort.http import Refused, Unreachable
 from cohort.output import (
@@ -75,6 +75,8 @@ def make_parser() -> ArgumentParser:
         groups, "sync", commands.sync, "send the events that a reporter could not send"
     )
     sync.add_argument("folder", type=Path, help="the reporter's folder")
+    _add(groups, "mcp", mcp.serve, "serve an assistant's tools over standard input")
+    _add(groups, "skill", mcp.print_skill, "print a skill file for an assistant")
     follow = groups.add_parser(
         "verl", help=verl.ABOUT, description=_sentence(verl.ABOUT)
     )

@@ -22,6 +22,7 @@ from typing import Any
 TIMEOUT_SECONDS = 30.0
 MAX_RESPONSE_BYTES = 64 * 2**20
 CHUNK_BYTES = 2**16
+BASE = "/api/v1"
 MAX_KEY = 100  # characters, the server's limit
 Value = str | bool | int | float | None
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in total
@@ -109,11 +110,12 @@ class Server:
         headers: Mapping[str, str] | None = None,
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        base: str = BASE,
     ) -> Any:
         """Return the response's JSON. Raises only Unreachable or Refused."""
         with (
             self._translated_errors(),
-            self._open(method, path, body, headers, timeout_seconds) as response,
+            self._open(method, path, body, headers, timeout_seconds, base) as response,
         ):
             content = response.read(MAX_RESPONSE_BYTES)
             return json.loads(content) if content else None
@@ -140,9 +142,10 @@ class Server:
         body: bytes | None,
         headers: Mapping[str, str] | None,
         timeout_seconds: float,
+        base: str = BASE,
     ) -> http.client.HTTPResponse:
         request = urllib.request.Request(  # noqa: S310 - __post_init__ checked the scheme
-            f"{self.url.rstrip('/')}/api/v1{path}",
+            f"{self.url.rstrip('/')}{base}{path}",
             data=body,
             method=method,
             headers={

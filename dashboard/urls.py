@@ -5,13 +5,20 @@ from __future__ import annotations
 from django.urls import URLPattern, include, path, re_path
 
 from dashboard.api.guards import guarded
+from dashboard.api.mcp.view import mcp
 from dashboard.api.v1 import api, no_such_address, openapi
 from dashboard.operations import views
 from dashboard.operations.admin import site
+from dashboard.web.middleware import PROBED, answer_probe, handle_not_found
 from dashboard.web.overload import handle_server_error
 
 # They wait for a subprocess and need no transaction of their own.
-NOT_ATOMIC = {"api_check_recipe", "api_start_import", "api_import_dataset_upload"}
+NOT_ATOMIC = {
+    "api_check_recipe",
+    "api_try_recipe",
+    "api_start_import",
+    "api_import_dataset_upload",
+}
 api_operations: list[URLPattern] = []
 for route in api.urls[0]:
     assert isinstance(route, URLPattern)
@@ -31,12 +38,16 @@ api_patterns = [
     re_path("", guarded(no_such_address), name="api_no_such_address"),
 ]
 
+handler404 = handle_not_found
 handler500 = handle_server_error
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
     path("metrics", views.metrics, name="metrics"),
     path("api/v1/", include(api_patterns)),
+    path("mcp", guarded(mcp, is_atomic=False), name="mcp"),
+    path("mcp/", guarded(mcp, is_atomic=False)),
+    *(re_path(f"^{probed}$", answer_probe) for probed in PROBED),
     path("admin/", site.urls),
     path("", include("dashboard.pages.urls")),
 ]

@@ -34,8 +34,9 @@ SIGN_IN_LINK_LIFETIME = timedelta(minutes=15)
 MAX_DETAIL_CHARS = 2_000  # characters that an entry keeps of a text
 # First parts of addresses that are pages of Cohort.
 RESERVED_SLUGS = frozenset(
-    {"account", "admin", "api", "healthz", "help", "invitation", "metrics", "public"}
-    | {"readyz", "sign-in", "sign-out", "static", "teams", "ws"}
+    {"account", "admin", "api", "authorize", "healthz", "help", "invitation", "mcp"}
+    | {"metrics", "public", "readyz", "register", "sign-in", "sign-out", "static"}
+    | {"teams", "token", "ws"}
 )
 
 

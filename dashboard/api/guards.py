@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
@@ -97,6 +97,27 @@ def with_replay(
             f"{key[:120]!r}. Use a UUID.",
             "idempotency.bad_key",
         )
+    return replay_once(
+        token, key, digest_of(request), do, shown_once=partial(_shown_once, request)
+    )
+
+
+def _shown_once(request: HttpRequest) -> str:
+    return getattr(request, "api_shown_once", "")
+
+
+def replay_once(
+    token: ApiToken,
+    key: str,
+    digest: str,
+    do: Callable[[], HttpResponseBase],
+    *,
+    shown_once: Callable[[], str] = str,
+) -> HttpResponseBase:
+    """Do it once a key; a repeated request gets the first response.
+
+    `digest`: of the request, which may not differ.
+    """
     if is_disk_full():
         raise Problem(
             429,
@@ -105,7 +126,6 @@ def with_replay(
             code="disk_full",
             headers={"Retry-After": str(WINDOW_SECONDS)},
         )
-    digest = digest_of(request)
     old = Replay.objects.filter(created_at__lt=timezone.now() - REPLAY_AGE)
     oldest = old.order_by("created_at").values("pk")[:PURGE_BATCH]
     Replay.objects.filter(pk__in=oldest).delete()
@@ -119,8 +139,8 @@ def with_replay(
         if response.status_code < 300 and isinstance(response, HttpResponse):
             replay.status = response.status_code
             replay.body = json.loads(response.content or "null")
-            if shown_once := getattr(request, "api_shown_once", ""):
-                replay.body[shown_once] = None
+            if field := shown_once():
+                replay.body[field] = None
             replay.save(update_fields=["status", "body"])
         else:  # nothing was done, so the key is free for another try
             transaction.set_rollback(True)

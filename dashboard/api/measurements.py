@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema
@@ -35,8 +37,19 @@ from dashboard.api.schemas import (
 )
 from dashboard.completions.groups import get_group
 from dashboard.completions.tokens import read_tokens, which_are_kept
+from dashboard.runs.charts.chart import LARGEST
+from dashboard.runs.charts.series import (
+    NONE,
+    POINTS_PER_BUCKET,
+    Series,
+    find_bounds,
+    make_buckets,
+    read_evaluated,
+    read_thinned,
+)
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.models import Evaluation, Run
+from dashboard.runs.models import Step as StepRow
 from dashboard.runs.queries import get_run, settings_of
 from dashboard.supervision import system_samples
 from dashboard.supervision.log_reading import read_part
@@ -56,6 +69,7 @@ router = Router(tags=["Metrics"], auth=READ)
 logs_router = Router(tags=["Logs"], auth=READ)
 traces_router = Router(tags=["Runs"], auth=READ)
 MAX_POINTS = 10_000
+MAX_THINNED = 1_000  # of a metric
 Byte = Annotated[int | None, Query(None, ge=0, le=10**15)]
 Moment = Annotated[float | None, Query(None, ge=0, le=10**12)]
 
@@ -89,11 +103,24 @@ class MetricOut(Schema):
         )
 
 
+class ThinnedOut(Schema):
+    """Last, lowest and highest value of a metric in intervals of steps."""
+
+    steps: list[int] = Field(description="Last step.", examples=[[64, 128]])
+    values: list[float] = Field(examples=[[0.31, 0.4]])
+    low: list[float] = Field(examples=[[0.1, 0.28]])
+    high: list[float] = Field(examples=[[0.35, 0.42]])
+    width: int = Field(description="Steps of an interval.", examples=[64])
+
+
 class MetricsOut(Schema):
     run_id: int
     names: list[str] = Field(examples=[["reward/mean", "kl/mean"]])
     metrics: list[MetricOut] = Field(description="Metric descriptions.")
-    points: list[PointOut]
+    points: list[PointOut] = Field(description="Empty with `points`.")
+    series: dict[str, ThinnedOut] = Field(
+        default={}, description="With `points`: the thinned metrics."
+    )
     next_cursor: str | None
     last_step: int = Field(description="Last step of the run.")
 
@@ -115,8 +142,20 @@ def metrics(
         ),
     ],
     limit: Annotated[int, Query(1_000, ge=1, le=MAX_POINTS)],
+    points: Annotated[
+        int | None,
+        Query(
+            None,
+            ge=2,
+            le=MAX_THINNED,
+            description="Thin each metric to so many intervals, in `series`.",
+        ),
+    ],
 ) -> MetricsOut:
-    """Return all points in step order, without downsampling; held-out scores included.
+    """Return all points in step order; held-out scores included.
+
+    With `points`, return the lowest and highest value of intervals of steps, so spikes
+    stay.
 
     NaN and infinite values are missing.
     """
@@ -132,7 +171,17 @@ def metrics(
     span = span_of(first_step, last_step)
     if cursor:
         span = Span(max(span.first, read_cursor(cursor) + 1), span.last)
-    points = list(islice(read_points(run, span), limit + 1))
+    if points is not None:
+        return MetricsOut(
+            run_id=run.pk,
+            names=chosen,
+            metrics=[MetricOut.of(name) for name in chosen],
+            points=[],
+            series=thin_metrics(run, chosen, span, points),
+            next_cursor=None,
+            last_step=run.last_step,
+        )
+    rows = list(islice(read_points(run, span), limit + 1))
     columns = set(chosen)
     return MetricsOut(
         run_id=run.pk,
@@ -144,10 +193,44 @@ def metrics(
                 time=point.time,
                 values={n: v for n, v in point.values.items() if n in columns},
             )
-            for point in points[:limit]
+            for point in rows[:limit]
         ],
-        next_cursor=write_cursor(points[limit - 1].step) if points[limit:] else None,
+        next_cursor=write_cursor(rows[limit - 1].step) if rows[limit:] else None,
         last_step=run.last_step,
+    )
+
+
+def thin_metrics(
+    run: Run, names: Sequence[str], span: Span, num: int
+) -> dict[str, ThinnedOut]:
+    """Thin metrics of steps and held-out scores to at most `num` intervals."""
+    evaluated = read_evaluated([run], names, within=(span.first, span.last))[run.pk]
+    steps = StepRow.objects.filter(run=run, superseded_by=None)
+    bounds = find_bounds(steps, span.first, span.last)
+    measured: dict[str, Series] = {}
+    if bounds is not None:
+        # Its extremes are kept, so it can be thinned again.
+        buckets = make_buckets(*bounds, POINTS_PER_BUCKET * num)
+        measured = read_thinned([run], names, {run.pk: buckets})[run.pk].metrics
+    return {
+        name: _thin(evaluated.get(name) or measured.get(name, NONE), num)
+        for name in names
+    }
+
+
+def _thin(series: Series, num: int) -> ThinnedOut:
+    width = 1
+    while len(np.unique(series.steps // width)) > num:
+        width *= 2
+    _, first = np.unique(series.steps // width, return_index=True)
+    last = np.append(first[1:], len(series)) - 1 if len(series) else first
+    values = np.clip(series.values, -LARGEST, LARGEST)
+    return ThinnedOut(
+        steps=series.steps[last].tolist(),
+        values=values[last].tolist(),
+        low=np.minimum.reduceat(values, first).tolist() if len(series) else [],
+        high=np.maximum.reduceat(values, first).tolist() if len(series) else [],
+        width=width,
     )
 
 

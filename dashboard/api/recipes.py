@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 from pydantic import Field, ValidationError
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.rescoring.credit import StepSettings
+from dashboard.analysis.rescoring.scoring import Refused, rows_of, samples_of
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.datasets import find_version
 from dashboard.api.problems import (
@@ -27,14 +29,20 @@ from dashboard.api.schemas import (
     Limit,
     Page,
     Person,
+    Real,
+    StepIn,
     fill,
     page_by,
 )
+from dashboard.completions.groups import get_group
 from dashboard.rewards.checks import RecipeWarning, check_rows
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
 from dashboard.rewards.rule_editor import find_fault
 from dashboard.rewards.services import get_recipe, save_recipe_version
+from dashboard.rewards.trial import as_sample, ask_models, calls_models, try_groups
+from dashboard.runs.queries import get_run
+from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
 from trainer.rewards.spec import Recipe, recipe_bounds
 
@@ -256,6 +264,128 @@ def check_recipe(request: ApiRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
             for finding in findings
         ],
     )
+
+
+MAX_TEXTS = 20
+MAX_TEXT_CHARS = 100_000
+TRY_SECONDS = 5.0
+
+
+class RecipeTryIn(Input):
+    recipe_version_id: IdIn | None = None
+    spec: dict[str, Any] | None = Field(
+        default=None, description="An unsaved recipe, in place of a version."
+    )
+    texts: list[Annotated[str, Field(max_length=MAX_TEXT_CHARS)]] = Field(
+        default=[],
+        max_length=MAX_TEXTS,
+        description="Completions of the row `row` of the dataset version.",
+    )
+    dataset_version_id: IdIn | None = None
+    row: StepIn | None = None
+    run_id: IdIn | None = Field(
+        default=None, description="Instead of texts: score a group of this run."
+    )
+    step: StepIn | None = None
+    prompt: StepIn | None = Field(default=None, description="Row number of the group.")
+    may_ask: bool = Field(
+        default=False,
+        description="Allow judge requests, which cost money and need the scope write.",
+    )
+
+
+class TrialOut(Schema):
+    text: str
+    reward: Real = Field(examples=[1.2])
+    rules: dict[str, Real] = Field(examples=[{"answer": 1.0}])
+    errors: dict[str, str] = Field(description="Why a rule has no score.")
+    problem: str = Field(description="Why the completion is not scored.")
+
+
+class RecipeTryOut(RecipeSummary):
+    items: list[TrialOut]
+
+
+@versions_router.post("/recipes/try", response=RecipeTryOut, summary="Try a recipe")
+def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
+    """Score completions of a row, or a stored group. Saves nothing."""
+    team = request.auth.team
+    if payload.may_ask:
+        WRITE.authenticate(request, "")
+    if (payload.recipe_version_id is None) == (payload.spec is None):
+        raise refuse_field(
+            "body.spec",
+            "Send either a recipe version or a spec.",
+            code="rewards.recipe_or_spec",
+        )
+    if payload.spec is not None:
+        recipe = read_spec(payload.spec)
+    else:
+        version = find_recipe_version(team, payload.recipe_version_id or 0)
+        recipe = Recipe.model_validate(version.spec)
+    if not payload.may_ask and calls_models(recipe):
+        raise refuse_field(
+            "body.may_ask",
+            "The recipe calls a judge. Send may_ask: true to allow its requests.",
+            code="rewards.judge_not_allowed",
+        )
+    texts, samples = _tried_samples(team, payload, recipe)
+    score = ask_models if payload.may_ask else try_groups
+    (trials,) = score(recipe, [samples], seconds=TRY_SECONDS, owner=f"team {team.pk}")
+    return RecipeTryOut(
+        **_summarize(recipe).model_dump(),
+        items=[
+            TrialOut(
+                text=text,
+                reward=trial.score.total if trial.score else None,
+                rules=trial.score.rules if trial.score else {},
+                errors=trial.score.errors if trial.score else {},
+                problem=trial.problem,
+            )
+            for text, trial in zip(texts, trials, strict=True)
+        ],
+    )
+
+
+def _tried_samples(
+    team: Team, payload: RecipeTryIn, recipe: Recipe
+) -> tuple[list[str], list[Sample]]:
+    if payload.run_id is not None and not payload.texts:
+        if payload.step is None or payload.prompt is None:
+            raise refuse_field(
+                "body.step",
+                "A run requires a step and a prompt.",
+                code="rewards.group_required",
+            )
+        run = get_run(team, payload.run_id)
+        group = get_group(run, payload.step, payload.prompt, with_texts=True)
+        try:
+            config = StepSettings(run.config, recipe.model_dump(mode="json"))
+            row = (
+                rows_of(run, [group]).get(payload.prompt)
+                if run.dataset_version
+                else None
+            )
+            completions = group.completions[:MAX_TEXTS]
+            samples = samples_of(run, group, row, completions, config.at(payload.step))
+        except (Refused, ValueError) as error:
+            raise refuse_field(
+                "body.run_id", str(error), "rewards.bad_group"
+            ) from error
+        return [completion.text for completion in completions], samples
+    if not payload.texts or payload.dataset_version_id is None:
+        raise refuse_field(
+            "body.texts",
+            "Send texts with a dataset version and a row, or a run with a step and a "
+            "prompt.",
+            code="rewards.nothing_to_try",
+        )
+    rows = find_version(team, payload.dataset_version_id).rows
+    row = or_404(
+        rows.filter(position=payload.row or 0).first(),
+        f"The dataset version has no row {payload.row or 0:,}.",
+    )
+    return payload.texts, [as_sample(row, text) for text in payload.texts]
 
 
 class RuleKind(Schema):

@@ -226,12 +226,13 @@ class SameOrigin:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        is_own = _host(headers.get(b"origin", "")) == headers.get(b"host", "").lower()
+        is_own = host_of(headers.get(b"origin", "")) == headers.get(b"host", "").lower()
         app = self.app if is_own else WebsocketDenier()
         return await app(scope, receive, send)
 
 
-def _host(origin: str) -> str | None:
+def host_of(origin: str) -> str | None:
+    """Return the host and port of an Origin header; None without any."""
     try:
         return urlsplit(origin.lower()).netloc or None
     except ValueError:

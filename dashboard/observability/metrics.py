@@ -45,6 +45,12 @@ FRAMES = Counter("cohort_socket_frames", "WebSocket frames sent.", registry=regi
 FRAME_BYTES = Counter(
     "cohort_socket_frame_bytes", "Bytes of WebSocket frames sent.", registry=registry
 )
+MCP_CALLS = Counter(
+    "cohort_mcp_calls",
+    "Calls of MCP tools by outcome: ok, or the code of the problem.",
+    ["tool", "outcome"],
+    registry=registry,
+)
 ProcessCollector(registry=registry)
 PlatformCollector(registry=registry)
 

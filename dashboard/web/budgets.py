@@ -39,6 +39,8 @@ from django.template import loader
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from dashboard.web.middleware import is_for_programs
+
 logger = logging.getLogger(__name__)
 SPENT_BY = "cohort.spent_by"  # of a request's scope: its person and team
 STREAMS = "cohort.streams"  # of a request's scope: its answer is made while it is sent
@@ -226,7 +228,7 @@ class Budgets:
     async def _find_names(self, scope: Any, credential: str, place: str) -> list[str]:
         """Return the accounts that a request counts for, as far as known."""
         person = self._known.get((credential, ""), "")
-        if not person and not scope["path"].startswith("/api/"):
+        if not person and not is_for_programs(scope["path"]):
             # Who signed in with this browser last, by a cookie that only Cohort writes.
             person = read_device(_cookie(scope, DEVICE_COOKIE)).get("account", "")
         if credential and not person:
@@ -319,7 +321,7 @@ class Turn:
         self._large = partial(account, f"large:{names[0]}")
         # Programs repeat a refused request; a person would lose what the form holds.
         is_read = scope["method"] in ("GET", "HEAD", "OPTIONS")
-        self._is_form = not is_read and not scope["path"].startswith("/api/")
+        self._is_form = not is_read and not is_for_programs(scope["path"])
         self._held: list[Account] = []
         self._is_running = False
         self._began = 0.0
@@ -418,7 +420,7 @@ class Turn:
 def _credential(scope: Any) -> str:
     """Return what identifies the sender, hashed; "" without any."""
     secret = ""
-    if scope["path"].startswith("/api/"):
+    if is_for_programs(scope["path"]):
         kind, _, text = _header(scope, b"authorization").partition(" ")
         if kind.lower() == "bearer":
             secret = text.strip()
@@ -454,7 +456,7 @@ def _header(scope: Any, name: bytes) -> str:
 
 async def _refuse(scope: Any, send: Any, refused: Refused) -> None:
     await asyncio.sleep(REFUSED_SECONDS)
-    if scope["path"].startswith("/api/"):
+    if is_for_programs(scope["path"]):
         kind = b"application/problem+json"
         tree = {
             "type": "urn:cohort:problem:rate_limited",

@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import is_valid_path, reverse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.defaults import page_not_found
 
 # The largest file that a browser without scripts can send, and the form around it.
 MAX_BODY_BYTES = 33 * 2**20
@@ -31,7 +34,14 @@ POLICY = {
     "form-action": "'self'",
     "frame-ancestors": "'none'",
 }
+# Addresses where tokens are read, and cookies are not.
+PROGRAM_ADDRESSES = ("/mcp", "/mcp/")
 _HOST_MARKS = str.maketrans({".": "a", ":": "a", "[": "a", "]": "a"})
+
+
+def is_for_programs(path: str) -> bool:
+    """Tell whether tokens are read at the address, and cookies are not."""
+    return path.startswith("/api/") or path in PROGRAM_ADDRESSES
 
 
 class Middleware(ABC):
@@ -88,6 +98,29 @@ def page_above(path: str) -> str:
             if is_valid_path(address):
                 return address
     return reverse("home")
+
+
+# Where clients of MCP look for OAuth after a 401, and then read JSON.
+PROBED = (
+    r"\.well-known/oauth-(authorization-server|protected-resource)(/.*)?",
+    r"\.well-known/openid-configuration(/.*)?",
+    r"(mcp/)?\.well-known/openid-configuration",
+    "(register|token|authorize)/?",
+)
+
+
+@csrf_exempt
+@login_not_required
+def answer_probe(request: HttpRequest, *_: str, **__: str) -> HttpResponse:
+    return JsonResponse({"error": "not_found"}, status=404)
+
+
+def handle_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer a program in JSON, and a browser with a page."""
+    accepted = request.headers.get("Accept", "")
+    if "json" in accepted and "html" not in accepted:
+        return answer_probe(request)
+    return page_not_found(request, exception)
 
 
 class BodyLimit:
@@ -150,7 +183,7 @@ class CharsetMiddleware(Middleware):
         if _odd_charset(request):
             request.encoding = "utf-8"  # the page that refuses it reads the form too
             # The API returns it as a problem: api/guards.py.
-            if not request.path_info.startswith("/api/"):
+            if not is_for_programs(request.path_info):
                 check_charset(request)
         return self.get_response(request)
 

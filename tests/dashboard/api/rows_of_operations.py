@@ -59,6 +59,7 @@ SCOPES: dict[str, str | None] = {
     "run_config_file": "read",
     "run_changes": "read",
     "check_recipe": "read",
+    "try_recipe": "read",
     "change_run": "write",
     "delete_run": "write",
     "stop_run": "write",

@@ -1,0 +1,1 @@
+"""POST /mcp: tools for assistants, over the API's operations."""

@@ -1,0 +1,470 @@
+"""POST /mcp: messages, guards and tools, without a server."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from dashboard.accounts.models import AuditEntry
+from dashboard.api.mcp.limits import write_answer
+from dashboard.api.mcp.tools import TOOLS, _schema
+from dashboard.runs.models import Run, RunState
+from tests.dashboard.api.asking import make_token
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
+
+pytestmark = pytest.mark.django_db
+NEWEST = "2026-07-28"
+WRITING = {"launch_run", "control_run", "rescore_run"}
+
+
+class Assistant:
+    def __init__(self, token):
+        self.client = Client(raise_request_exception=False)
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def send(self, body, path="/mcp", **headers):
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        text = body if isinstance(body, str | bytes) else json.dumps(body)
+        return self.client.post(
+            path, text, "application/json", headers=self.headers | named
+        )
+
+    def ask(self, method, **params):
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return self.send(message).json()
+
+    def call(self, name, **arguments):
+        result = self.ask("tools/call", name=name, arguments=arguments)["result"]
+        text = result["content"][0]["text"]
+        return text if result["isError"] else json.loads(text)
+
+
+@pytest.fixture
+def assistant(alice):
+    return Assistant(make_token(alice, "write"))
+
+
+@pytest.fixture
+def reader(alice):
+    return Assistant(make_token(alice, "read"))
+
+
+def message(method="ping", **params):
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+
+
+# Messages.
+
+
+def test_older_client_gets_its_version_and_no_session(assistant):
+    response = assistant.send(message("initialize", protocolVersion="2025-03-26"))
+
+    assert response.json()["result"]["protocolVersion"] == "2025-03-26"
+    assert "Mcp-Session-Id" not in response.headers
+
+
+def test_unknown_version_gets_our_newest_with_a_handshake(assistant):
+    result = assistant.ask("initialize", protocolVersion="2030-01-01")["result"]
+
+    assert result["protocolVersion"] == "2025-11-25"
+
+
+def test_notification_is_accepted_without_a_body(assistant):
+    response = assistant.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    assert (response.status_code, response.content) == (202, b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ("{", 400, -32700),
+        ('{"jsonrpc": "2.0", "id": NaN, "method": "ping"}', 400, -32700),
+        ("[" * 100_000, 400, -32700),
+        ([message()], 400, -32600),
+        ({"id": 1, "method": "ping"}, 400, -32600),
+        (message() | {"params": [1]}, 400, -32600),
+        (message("nothing/such"), 200, -32601),
+        (message("tools/call", name="nothing_such"), 400, -32602),
+    ],
+)
+def test_malformed_message_gets_a_code(assistant, body, status, code):
+    response = assistant.send(body)
+
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+def stateless(method, version=NEWEST, **params):
+    meta = {"io.modelcontextprotocol/protocolVersion": version}
+    return message(method, _meta=meta, **params)
+
+
+def test_stateless_client_gets_lists_that_it_may_keep(assistant):
+    response = assistant.send(
+        stateless("tools/list"), Mcp_Protocol_Version=NEWEST, Mcp_Method="tools/list"
+    )
+
+    result = response.json()["result"]
+    assert (result["resultType"], result["cacheScope"]) == ("complete", "private")
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Mcp_Protocol_Version": NEWEST, "Mcp_Method": "ping"}, -32020),
+        ({"Mcp_Protocol_Version": NEWEST, "Mcp_Method": "tools/call"}, -32020),
+        ({"Mcp_Method": "tools/call", "Mcp_Name": "find_runs"}, -32020),
+        ({"Mcp_Protocol_Version": "2031-01-01"}, -32022),
+    ],
+)
+def test_headers_that_differ_from_the_body_are_refused(assistant, headers, code):
+    body = stateless("tools/call", name="find_runs", arguments={})
+
+    response = assistant.send(body, **headers)
+
+    assert (response.status_code, response.json()["error"]["code"]) == (400, code)
+
+
+# Guards.
+
+
+def test_no_token_gets_401(db):
+    response = Assistant("").send(message())
+
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_session_cookie_authenticates_nothing(alice_client):
+    response = alice_client.post("/mcp", json.dumps(message()), "application/json")
+
+    assert response.status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_other_methods_get_405(assistant, path, method):
+    response = assistant.client.generic(method, path, headers=assistant.headers)
+
+    assert (response.status_code, response.headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://testserver", 200),
+        ("http://evil.example", 403),
+        ("http://testserver:81", 403),
+        ("null", 403),
+        ("http://[", 403),
+    ],
+)
+def test_only_the_servers_own_origin_may_ask(assistant, origin, status):
+    assert assistant.send(message(), Origin=origin).status_code == status
+
+
+def test_foreign_host_gets_400(assistant):
+    assert assistant.send(message(), Host="evil.example").status_code == 400
+
+
+def test_long_message_gets_413(assistant):
+    assert assistant.send(" " * (2**20 + 1)).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/.well-known/oauth-authorization-server",
+        "/.well-known/oauth-authorization-server/mcp",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/mcp",
+        "/.well-known/openid-configuration",
+        "/register",
+        "/token",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_oauth_probe_gets_404_in_json(db, path, method):
+    response = Client(enforce_csrf_checks=True).generic(method, path)
+
+    assert (response.status_code, response.json()) == (404, {"error": "not_found"})
+
+
+def test_unknown_address_gets_json_only_if_asked_for(db):
+    program = Client().get("/no/such", headers={"Accept": "application/json"})
+    browser = Client().get("/no/such", headers={"Accept": "text/html, */*"})
+
+    assert (program.status_code, program.json()) == (404, {"error": "not_found"})
+    assert browser.headers["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("scope", ["read", "write", "ingest"])
+def test_call_needs_the_scope_of_its_tool(alice, scope):
+    program = Assistant(make_token(alice, scope))
+    allowed = {
+        "read": TOOLS.keys() - WRITING,
+        "write": TOOLS.keys(),
+        "ingest": set(),
+    }[scope]
+
+    listed = {tool["name"] for tool in program.ask("tools/list")["result"]["tools"]}
+    answers = {name: program.call(name, nothing_such=1) for name in TOOLS}
+
+    assert listed == allowed
+    for name, text in answers.items():
+        code = "invalid" if name in allowed else "tokens.scope_missing"
+        assert text.startswith(f"{code}: "), (name, text)
+
+
+@pytest.mark.parametrize("scope", ["ingest"])
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("resources/read", {"uri": "cohort://help/launch"}),
+        ("resources/list", {}),
+        ("prompts/list", {}),
+    ],
+)
+def test_resources_need_the_scope_read(alice, scope, method, params):
+    assert "error" in Assistant(make_token(alice, scope)).ask(method, **params)
+
+
+@pytest.fixture
+def theirs(charlie):
+    team = charlie.memberships.get().team
+    return make_run(team, "hidden-name")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("get_run", {"run": 0}),
+        ("get_metrics", {"run": 0, "names": ["reward/mean"]}),
+        ("search_completions", {"run": 0}),
+        ("launch_run", {"from_run": 0}),
+        ("control_run", {"run": 0, "do": "stop"}),
+        ("rescore_run", {"run": 0}),
+        ("get_analysis", {"kind": "audit", "id": 0}),
+        ("try_reward", {"spec": {}, "run": 0, "step": 1, "prompt": 0}),
+    ],
+)
+def test_no_tool_finds_another_teams_run(assistant, theirs, name, arguments):
+    own = {key: theirs.pk if value == 0 and key in ("run", "from_run", "id") else value
+           for key, value in arguments.items()}  # fmt: skip
+    if name == "try_reward":
+        own["spec"] = {"rules": [{"name": "a", "kind": "exact_answer", "weight": 1}]}
+
+    text = assistant.call(name, **own)
+
+    assert isinstance(text, str)
+    assert "hidden-name" not in text
+    assert text.startswith(("not_found: ", "runs.", "launch."))
+
+
+def test_no_list_names_another_teams_run(assistant, theirs):
+    assert assistant.call("find_runs")["num_found"] == 0
+
+
+# Sizes.
+
+
+def test_list_of_tools_is_short(assistant):
+    tools = assistant.ask("tools/list")["result"]["tools"]
+
+    assert len(json.dumps(tools)) <= 12_000
+    assert max(len(tool["description"]) for tool in tools) <= 400
+    assert all(_schema(name)["type"] == "object" for name in TOOLS)
+
+
+def test_long_texts_are_cut_and_counted(assistant, team):
+    run = make_run(team)
+    make_group(run, rewards=(1.2, 0.2), texts=["x" * 200_000, "y" * 200_000])
+
+    answer = assistant.call("search_completions", run=run.pk, chars=20_000)
+    text = answer["items"][0]["text"]
+
+    assert len(json.dumps(answer)) <= 13_000
+    assert "characters left out" in text
+
+
+def test_listing_continues_where_it_was_cut(assistant, team):
+    for number in range(30):
+        make_run(team, f"run-{number}", tags=["t" * 40])
+
+    found, cursor = [], ""
+    while cursor is not None:
+        answer = assistant.call("find_runs", cursor=cursor, limit=13, max_chars=1_500)
+        found += [run["name"] for run in answer["runs"]]
+        cursor = answer["next"]
+
+    assert found == [f"run-{number}" for number in reversed(range(30))]
+
+
+@pytest.mark.parametrize("cursor", ["x", "dg.x", ".99", "dg.1", "%%.1"])
+def test_wrong_cursor_is_refused(reader, cursor):
+    assert reader.call("find_runs", cursor=cursor).startswith("invalid: ")
+
+
+def test_answer_of_many_small_values_is_cut_to_valid_json():
+    text = write_answer({"rows": [{"a": n} for n in range(10_000)]}, 2_000)
+
+    answer = json.loads(text)
+    assert len(text) <= 2_000
+    assert len(answer["rows"]) + answer["num_left_out"] == 10_000
+
+
+# Reading.
+
+
+def test_thinned_metric_keeps_a_spike(assistant, team):
+    run = make_run(team)
+    make_steps(run, {"reward/mean": [0.5] * 240 + [9.0] + [0.5] * 159})
+
+    series = assistant.call("get_metrics", run=run.pk, names=["reward/mean"], points=4)[
+        "series"
+    ]["reward/mean"]
+
+    assert len(series["steps"]) <= 4
+    assert max(series["high"]) == 9.0
+    assert (series["low"][0], series["steps"][-1]) == (0.5, 400)
+
+
+def test_unknown_metric_is_told_with_its_neighbours(assistant, team):
+    run = make_run(team)
+    make_steps(run, {"reward/mean": [0.5] * 3})
+
+    answer = assistant.call("get_metrics", run=run.pk, names=["reward/maen"])
+
+    assert answer["unknown_names"] == {"reward/maen": ["reward/mean"]}
+
+
+def test_each_reading_tool_answers(assistant, team):
+    run, other = make_run(team, "a"), make_run(team, "b")
+    for each in (run, other):
+        make_steps(each, {"reward/mean": [step / 30 for step in range(30)]})
+        make_group(each, step=1)
+
+    assert assistant.call("get_run", run=run.pk)["verdict"]
+    assert assistant.call("find_runs", query="name = a")["num_found"] == 1
+    compared = assistant.call("compare_runs", runs=[run.pk, other.pk])
+    assert len(compared["sets"]) == 2
+    audited = assistant.call("get_analysis", kind="audit", id=run.pk)
+    assert audited["findings"]
+    for kind in ("preset", "model", "dataset", "recipe", "rule_kind", "setting"):
+        assert "items" in assistant.call("list_inputs", kind=kind), kind
+
+
+def test_prompt_is_told_once_a_group(assistant, team):
+    run = make_run(team)
+    make_group(run, rewards=(1.2, 0.2), texts=["a", "b"])
+
+    items = assistant.call("search_completions", run=run.pk)["items"]
+
+    assert ["prompt_text" in item for item in items] == [True, False]
+
+
+def test_help_page_and_prompt_are_read(reader):
+    page = reader.ask("resources/read", uri="cohort://help/launch")["result"]
+    prompt = reader.ask("prompts/get", name="diagnose_run", arguments={"run": "7"})
+
+    assert page["contents"][0]["text"].startswith("#")
+    text = prompt["result"]["messages"][0]["content"]["text"]
+    assert "run 7" in text
+    assert len(text.split()) <= 120
+
+
+def test_runs_settings_are_a_resource(reader, team):
+    run = make_run(team)
+
+    uri = f"cohort://runs/{run.pk}/config.toml"
+    result = reader.ask("resources/read", uri=uri)["result"]
+
+    assert "num_steps" in result["contents"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    "uri", ["cohort://help/../api", "file:///etc/passwd", "cohort://runs/9/log"]
+)
+def test_unknown_resource_is_an_error(reader, uri):
+    assert reader.ask("resources/read", uri=uri)["error"]["code"] == -32602
+
+
+# Changing.
+
+
+def test_control_needs_the_dry_run_of_what_is_there_now(assistant, team):
+    run = make_run(team, state=RunState.QUEUED)
+    arguments = {"run": run.pk, "do": "stop"}
+
+    dry = assistant.call("control_run", **arguments)
+    assert dry["state_after"] == "stopped"
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+
+    missing = assistant.call("control_run", **arguments, dry_run=False)
+    other = assistant.call(
+        "control_run", run=run.pk, do="cancel", dry_run=False, confirm=dry["confirm"]
+    )
+    Run.objects.filter(pk=run.pk).update(attempt=5)
+    late = assistant.call(
+        "control_run", **arguments, dry_run=False, confirm=dry["confirm"]
+    )
+
+    assert missing.startswith("mcp.confirm_required: ")
+    assert other.startswith("mcp.changed: ")
+    assert late.startswith("mcp.changed: ")
+    run.refresh_from_db()
+    assert run.state == RunState.QUEUED
+
+
+def test_control_is_done_once_and_written_down(assistant, team):
+    run = make_run(team, state=RunState.QUEUED)
+    dry = assistant.call("control_run", run=run.pk, do="stop")
+    again = {"run": run.pk, "do": "stop", "dry_run": False, "confirm": dry["confirm"]}
+
+    first = assistant.call("control_run", **again)
+    second = assistant.call("control_run", **again)
+
+    assert first["state"] == second["state"] == "stopped"
+    assert second["is_repeated"]
+    entry = AuditEntry.objects.get(verb="run.stop_requested", object_id=run.pk)
+    assert entry.program == "MCP"
+
+
+def test_confirm_of_another_token_is_refused(assistant, alice, team):
+    run = make_run(team, state=RunState.QUEUED)
+    dry = assistant.call("control_run", run=run.pk, do="stop")
+
+    other = Assistant(make_token(alice, "write"))
+    text = other.call(
+        "control_run", run=run.pk, do="stop", dry_run=False, confirm=dry["confirm"]
+    )
+
+    assert text.startswith("mcp.changed: ")
+
+
+def test_control_that_cannot_be_done_fails_in_the_dry_run(assistant, team):
+    run = make_run(team, state=RunState.FINISHED)
+
+    assert assistant.call("control_run", run=run.pk, do="pause").startswith("conflict:")
+
+
+def test_clients_name_is_in_the_audit_log(assistant, team):
+    run = make_run(team, state=RunState.QUEUED)
+    dry = assistant.call("control_run", run=run.pk, do="stop")
+    arguments = {"run": run.pk, "do": "stop", "dry_run": False}
+
+    assistant.ask(
+        "tools/call",
+        name="control_run",
+        arguments=arguments | {"confirm": dry["confirm"]},
+        _meta={
+            "io.modelcontextprotocol/clientInfo": {
+                "name": "claude-code\n" + "x" * 200,
+                "version": "2.1",
+            }
+        },
+    )
+
+    entry = AuditEntry.objects.get(verb="run.stop_requested", object_id=run.pk)
+    assert entry.agent == ("claude-code" + "x" * 200)[:80]
