@@ -65,7 +65,12 @@ GROUPS = {
         "reports",
         "import-and-export",
     ),
-    "Teams and API": ("teams-and-access", "api-and-client", "other-trainers"),
+    "Teams and API": (
+        "teams-and-access",
+        "api-and-client",
+        "assistants",
+        "other-trainers",
+    ),
     "Operate": (
         "deploy-and-operate",
         "monitoring",

@@ -1,0 +1,159 @@
+"""The official client, and `cohort mcp`, against the web process."""
+
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.dashboard.api.asking import make_token
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
+from cohort.__main__ import main
+from cohort.http import Server
+from cohort.mcp import SKILL, relay
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ROOT = Path(__file__).parents[3]
+MODES = ["auto", "legacy", "2026-07-28"]
+
+
+@pytest.fixture
+def world(live_app, team, alice):
+    run = make_run(team)
+    make_steps(run, {"reward/mean": [0.1] * 20 + [0.9] * 20})
+    make_group(run)
+    return live_app, run.pk, make_token(alice, "write")
+
+
+def rows_of_tools(run):
+    """By tool: arguments, and a field of its answer; None: our world has no such."""
+    spec = {"rules": [{"name": "a", "kind": "exact_answer", "weight": 1}]}
+    return {
+        "find_runs": ({}, "runs"),
+        "get_run": ({"run": run}, "verdict"),
+        "get_metrics": ({"run": run, "names": ["reward/mean"]}, "series"),
+        "search_completions": ({"run": run}, "items"),
+        "compare_runs": ({"runs": [run, run]}, "sets"),
+        "list_inputs": ({"kind": "setting"}, "items"),
+        "try_reward": ({"spec": spec}, None),
+        "get_analysis": ({"kind": "audit", "id": run}, "findings"),
+        "launch_run": ({"from_run": 10**6}, None),
+        "control_run": ({"run": run, "do": "pause"}, None),
+        "rescore_run": ({"run": 10**6}, None),
+    }
+
+
+async def check_every_tool(client, run):
+    tools = (await client.list_tools()).tools
+    rows = rows_of_tools(run)
+    assert {tool.name for tool in tools} == rows.keys()
+    for name, (arguments, field) in rows.items():
+        result = await client.call_tool(name, arguments)
+        text = result.content[0].text
+        if field is None:
+            assert result.is_error, name
+        else:
+            assert field in json.loads(text), (name, text)
+    pages = (await client.list_resources()).resources
+    assert (await client.read_resource(str(pages[0].uri))).contents[0].text
+    prompts = (await client.list_prompts()).prompts
+    prompt = await client.get_prompt(prompts[0].name, {"run": str(run)})
+    assert prompt.messages
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_official_client_calls_every_tool(world, mode):
+    address, run, token = world
+    headers = {"Authorization": f"Bearer {token}"}
+
+    async with httpx2.AsyncClient(headers=headers) as http:
+        transport = streamable_http_client(f"{address}/mcp", http_client=http)
+        async with Client(transport, mode=mode) as client:
+            await check_every_tool(client, run)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_official_client_calls_every_tool_over_stdio(world, mode):
+    address, run, token = world
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "cohort", "mcp"],
+        env={"COHORT_URL": address, "COHORT_TOKEN": token, "PYTHONPATH": str(ROOT)},
+    )
+
+    async with Client(stdio_client(command), mode=mode) as client:
+        await check_every_tool(client, run)
+
+
+def test_parallel_calls_wait_for_their_turn(world):
+    from concurrent.futures import ThreadPoolExecutor
+
+    address, run, token = world
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    message["params"] = {"name": "get_run", "arguments": {"run": run}}
+
+    def ask(_):
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.post(f"{address}/mcp", json=message, headers=headers, timeout=60)
+
+    with ThreadPoolExecutor(30) as pool:
+        statuses = {response.status_code for response in pool.map(ask, range(30))}
+
+    assert statuses <= {200, 429}
+    assert 200 in statuses
+
+
+def test_stdio_answers_an_error_while_the_server_is_away(db):
+    lines = ['{"jsonrpc": "2.0", "id": 1, "method": "ping"}', "{", "[]"]
+    target = io.StringIO()
+
+    relay(Server("http://127.0.0.1:9", "t"), io.StringIO("\n".join(lines)), target)
+
+    responses = map(json.loads, target.getvalue().splitlines())
+    codes = [response["error"]["code"] for response in responses]
+    assert sorted(codes) == [-32700, -32700, -32603]
+
+
+def commands_of_skill():
+    fences = re.findall(r"```sh\n(.*?)```", SKILL.read_text(encoding="utf-8"), re.S)
+    return [
+        line.strip() for text in fences for line in text.split("\n") if line.strip()
+    ]
+
+
+def test_every_command_of_the_skill_runs(world, tmp_path, monkeypatch, capsys):
+    address, run, token = world
+    monkeypatch.setenv("COHORT_URL", address)
+    monkeypatch.setenv("COHORT_TOKEN", token)
+    monkeypatch.chdir(tmp_path)
+    # Our world's run has ended, and no worker has its files.
+    refused = {"runs launch", "runs stop"}
+
+    for command in commands_of_skill():
+        words = {"RUN": str(run), "STEP": "1", "KEY": "once"}
+        program, *arguments = [words.get(word, word) for word in shlex.split(command)]
+        assert program == "cohort"
+        code = main(arguments)
+        is_refused = " ".join(arguments[:2]) in refused
+        assert code == 0 or is_refused, (command, capsys.readouterr().err)
+
+
+def test_skill_is_short_and_printed():
+    printed = subprocess.run(
+        [sys.executable, "-m", "cohort", "skill"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert printed.stdout == SKILL.read_text(encoding="utf-8")
+    assert len(printed.stdout.split("\n")) <= 90
