@@ -141,7 +141,7 @@ def _cut_lists(tree: dict[str, Any], max_chars: int) -> str:
     """Halve the longest list or object until the answer fits."""
     num_left_out = 0
     while len(text := write(tree | {"num_left_out": num_left_out})) > max_chars:
-        longest = max(_containers(tree), key=len, default=[])
+        longest: Any = max(_containers(tree), key=len, default=[])
         if len(longest) < 2:
             raise Problem(
                 422,

@@ -299,7 +299,7 @@ def search_completions(request: ApiRequest, arguments: SearchCompletions) -> Lis
     for row in found.items[start:]:
         place = row.step, row.prompt_index
         group = by_place.get(place)
-        item = {
+        item: dict[str, Any] = {
             "step": row.step,
             "prompt": row.prompt_index,
             "position": row.position,
@@ -349,13 +349,8 @@ class CompareRuns(Arguments):
 def compare_runs(request: ApiRequest, arguments: CompareRuns) -> dict[str, Any]:
     named = ",".join(map(str, dict.fromkeys(arguments.runs)))
     by = {"run": "none", "seeds": "seeds"}[arguments.by]
-    filters = CurveFilters(
-        runs=named,
-        sweep_id=None,
-        metric=arguments.metric,
-        by=by,
-        smooth=None,
-        window=None,
+    filters = CurveFilters.model_validate(
+        {"runs": named, "metric": arguments.metric, "by": by}
     )
     curves = compare_curves(request, filters)
     sets = [
@@ -522,8 +517,8 @@ def get_analysis(request: ApiRequest, arguments: GetAnalysis) -> dict[str, Any]:
         case "rescoring":
             return rescoring(request, arguments.id).model_dump(exclude={"spec"})
         case "sweep":
-            filters = SweptFilters(
-                runs="", sweep_id=arguments.id, metric=arguments.metric
+            filters = SweptFilters.model_validate(
+                {"sweep_id": arguments.id, "metric": arguments.metric}
             )
             return weigh_sweep(request, filters).model_dump()
     run = find_run(request.auth.team, arguments.id)

@@ -82,7 +82,8 @@ def read_resource(request: ApiRequest, uri: str) -> str:
         raise Http404(f"No resource {uri[:80]!r}. resources/list has them all.")
     run = get_run(request.auth.team, int(match[1]))
     if match[2] == "log":
-        log = run_log(request, run.pk, Which(), after=None, before=None, line=None)
+        which = Which.model_validate({})
+        log = run_log(request, run.pk, which, after=None, before=None, line=None)
         lines = [line.text for line in log.lines[-LOG_LINES:]]
         return ("\n".join(lines) or log.missing)[-MOST_CHARS:]
     config = or_404(settings_of(run), f"{run} was imported and has no settings.")

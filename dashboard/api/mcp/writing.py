@@ -101,7 +101,7 @@ def confirmed(
     with transaction.atomic():
         response = replay_once(token, key, digest, do_once)
     assert isinstance(response, HttpResponse)
-    answer = json.loads(response.content)
+    answer: dict[str, Any] = json.loads(response.content)
     if "Idempotent-Replayed" in response.headers:
         answer["is_repeated"] = True
     return answer

@@ -11,6 +11,7 @@ from dashboard.api.mcp.tools import TOOLS, _schema
 from dashboard.runs.models import Run, RunState
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
+from tests.dashboard.runs.launching import make_dataset, make_recipe
 
 pytestmark = pytest.mark.django_db
 NEWEST = "2026-07-28"
@@ -33,8 +34,8 @@ class Assistant:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         return self.send(message).json()
 
-    def call(self, name, **arguments):
-        result = self.ask("tools/call", name=name, arguments=arguments)["result"]
+    def call(self, tool, **arguments):
+        result = self.ask("tools/call", name=tool, arguments=arguments)["result"]
         text = result["content"][0]["text"]
         return text if result["isError"] else json.loads(text)
 
@@ -441,6 +442,44 @@ def test_confirm_of_another_token_is_refused(assistant, alice, team):
     )
 
     assert text.startswith("mcp.changed: ")
+
+
+def test_launch_needs_the_preset_of_its_dry_run(assistant, team):
+    dataset, recipe = make_dataset(team), make_recipe(team)
+    arguments = {"dataset": dataset.pk, "recipe": recipe.pk, "name": "new"}
+    arguments |= {"model": "org/model", "settings": {"optim.num_steps": 7}}
+    run = make_run(team, dataset_version=dataset, recipe_version=recipe)
+    arguments |= {"from_run": run.pk, "tags": ["assistant"]}
+
+    dry = assistant.call("launch_run", **arguments)
+    assert dry["differs_from"]["settings"]["optim.num_steps"]["now"] == "7"
+    before, run.config["optim"]["learning_rate"] = (
+        run.config["optim"]["learning_rate"],
+        0.5,
+    )
+    run.save(update_fields=["config"])
+    sent = arguments | {"dry_run": False, "confirm": dry["confirm"]}
+    changed = assistant.call("launch_run", **sent)
+    assert changed.startswith("mcp.changed: ")
+    run.config["optim"]["learning_rate"] = before
+    run.save(update_fields=["config"])
+
+    first, second = (assistant.call("launch_run", **sent) for _ in range(2))
+
+    assert first["id"] == second["id"]
+    launched = Run.objects.get(name="new")
+    assert (launched.num_steps, launched.tags) == (7, ["assistant"])
+
+
+def test_key_makes_a_launch_take_effect_once(assistant, team):
+    run = make_run(team, state=RunState.QUEUED)
+    dry = assistant.call("control_run", run=run.pk, do="stop")
+    sent = {"run": run.pk, "dry_run": False, "confirm": dry["confirm"], "key": "k"}
+
+    assistant.call("control_run", do="stop", **sent)
+    other = assistant.call("control_run", do="cancel", **sent)
+
+    assert other.startswith("idempotency.key_reused: ")
 
 
 def test_control_that_cannot_be_done_fails_in_the_dry_run(assistant, team):

@@ -14,6 +14,7 @@ from tests.dashboard.completions.factories import (
     make_run,
     make_steps,
 )
+from tests.dashboard.runs.launching import make_dataset
 
 
 @pytest.fixture
@@ -221,3 +222,68 @@ def test_presets_are_those_of_the_launch_form(program):
     keys = [each["key"] for each in program.read("/presets")["presets"]]
 
     assert "verl" in keys or len(keys) > 3
+
+
+def test_thinned_metrics_keep_the_extremes_of_each_interval(program, team):
+    run = make_run(team)
+    make_steps(run, {"reward/mean": [0.5] * 100 + [9.0, -9.0] + [0.5] * 98})
+
+    read = program.read(f"/runs/{run.pk}/metrics?names=reward/mean&points=10")
+
+    series = read["series"]["reward/mean"]
+    assert read["points"] == []
+    assert len(series["steps"]) <= 10
+    assert (min(series["low"]), max(series["high"])) == (-9.0, 9.0)
+    assert series["steps"][-1] == 200
+    assert program.get(f"/runs/{run.pk}/metrics?points=1").status_code == 422
+
+
+SPEC = {"rules": [{"name": "answer", "kind": "numeric_answer", "params": {}}]}
+JUDGE = {"rules": [{"name": "judge", "kind": "llm_judge", "params": {}}]}
+
+
+def test_recipe_is_tried_on_texts_of_a_row(program, team):
+    version = make_dataset(team, "tried")
+    body = {"spec": SPEC, "dataset_version_id": version.pk, "row": 2}
+
+    response = program.post("/recipes/try", {**body, "texts": ["3", "4"]})
+
+    assert [item["reward"] for item in response.json()["items"]] == [1.0, 0.0]
+
+
+def test_recipe_is_tried_on_a_stored_group(program, team):
+    version = make_dataset(team, "tried")
+    run = make_run(team, dataset_version=version)
+    make_group(run, step=3, prompt_index=2, texts=["3", "4"], rewards=(0.0, 0.0))
+    body = {"spec": SPEC, "run_id": run.pk, "step": 3, "prompt": 2}
+
+    response = program.post("/recipes/try", body)
+
+    assert [item["reward"] for item in response.json()["items"]] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "rewards.recipe_or_spec"),
+        ({"recipe_version_id": 1, "spec": SPEC}, "rewards.recipe_or_spec"),
+        ({"spec": SPEC}, "rewards.nothing_to_try"),
+        ({"spec": SPEC, "run_id": 1}, "rewards.group_required"),
+        ({"spec": SPEC, "texts": ["x"] * 21}, "invalid"),
+    ],
+)
+def test_recipe_without_anything_to_try_gets_422(program, body, code):
+    response = program.post("/recipes/try", body)
+
+    assert (response.status_code, response.json()["code"]) == (422, code)
+
+
+def test_judge_is_asked_only_if_allowed_and_with_the_scope_write(program, team):
+    body = {"spec": JUDGE, "dataset_version_id": make_dataset(team, "tried").pk}
+
+    refused = program.post("/recipes/try", {**body, "texts": ["3"]})
+    reader = program.post("/recipes/try", {**body, "texts": ["3"], "may_ask": True})
+
+    assert refused.status_code == 422
+    assert refused.json()["code"] in ("rewards.judge_not_allowed", "rewards.bad_recipe")
+    assert reader.json()["code"] == "tokens.scope_missing"

@@ -124,3 +124,11 @@ def test_the_document_is_open_and_has_an_example_of_every_answer(client):
                         assert content.get("example"), (method, path)
             for each in operation.get("parameters", []):
                 assert "schema" in each
+
+
+def test_page_has_the_lines_for_assistants(alice_client, team):
+    page = alice_client.get(f"/{team.slug}/tokens/").text
+
+    assert 'data-mcp="http://testserver/mcp"' in page
+    for client in ("claude-code", "codex", "cursor"):
+        assert f'data-client="{client}"' in page
