@@ -101,10 +101,10 @@ def confirmed(
     with transaction.atomic():
         response = replay_once(token, key, digest, do_once)
     assert isinstance(response, HttpResponse)
-    answer: dict[str, Any] = json.loads(response.content)
+    done: dict[str, Any] = json.loads(response.content)
     if "Idempotent-Replayed" in response.headers:
-        answer["is_repeated"] = True
-    return answer
+        done["is_repeated"] = True
+    return done
 
 
 def _code(token_id: int, said: str, facts: Any) -> str:

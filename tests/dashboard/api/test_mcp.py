@@ -330,7 +330,7 @@ def test_thinned_metric_keeps_a_spike(assistant, team):
     assert (series["low"][0], series["steps"][-1]) == (0.5, 400)
 
 
-def test_unknown_metric_is_told_with_its_neighbours(assistant, team):
+def test_unknown_metric_gets_its_neighbours(assistant, team):
     run = make_run(team)
     make_steps(run, {"reward/mean": [0.5] * 3})
 
@@ -355,7 +355,7 @@ def test_each_reading_tool_answers(assistant, team):
         assert "items" in assistant.call("list_inputs", kind=kind), kind
 
 
-def test_prompt_is_told_once_a_group(assistant, team):
+def test_prompt_appears_once_a_group(assistant, team):
     run = make_run(team)
     make_group(run, rewards=(1.2, 0.2), texts=["a", "b"])
 
