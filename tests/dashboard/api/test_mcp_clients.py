@@ -14,11 +14,11 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.dashboard.api.asking import make_token
-from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from cohort.__main__ import main
 from cohort.http import Server
 from cohort.mcp import SKILL, relay
+from tests.dashboard.api.asking import make_token
+from tests.dashboard.completions.factories import make_group, make_run, make_steps
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROOT = Path(__file__).parents[3]
