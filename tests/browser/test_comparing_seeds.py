@@ -35,6 +35,16 @@ def address(base, other) -> str:
 
 
 @pytest.fixture
+def four_each(team) -> str:
+    """As many as a band needs."""
+    base = make_seeds(team, "base", 4, level=0.5, num_steps=60)
+    kl = {"kl_coef": 0.04}
+    other = make_seeds(team, "kl", 4, level=0.6, like=base[0], num_steps=60, loss=kl)
+    ids = ",".join(str(run.pk) for run in [*base, *other])
+    return f"/alpha/compare?runs={ids}&metric=reward/mean"
+
+
+@pytest.fixture
 def answered(base, other) -> str:
     ours, theirs = base[0], other[0]
     for prompt in (4, 7):
@@ -52,8 +62,8 @@ def names(page: Page, plot: str) -> list[str]:
     return found
 
 
-def test_seeds_are_drawn_as_bands_and_ungrouped(page, address):
-    page.goto(address)
+def test_seeds_are_drawn_as_bands_and_ungrouped(page, four_each):
+    page.goto(four_each)
 
     wait_until(page, f"{PLOT}.data?.length === 8")
     assert names(page, PLOT)[:4] == [
@@ -64,7 +74,7 @@ def test_seeds_are_drawn_as_bands_and_ungrouped(page, address):
     ]
     page.get_by_label("Group by").select_option("none")
     page.wait_for_url(re.compile(r"by=none"))
-    expect(page.locator(".run-chip")).to_have_count(6)
+    expect(page.locator(".run-chip")).to_have_count(8)
     wait_until(page, f"{PLOT}.data.some((trace) => trace.name === 'base-2')")
 
 
@@ -120,8 +130,8 @@ def test_the_run_ticked_first_is_the_baseline_and_the_prompt_typed_is_kept(
     expect(page.locator("select[name=b]")).to_have_value(str(base[0].pk))
 
 
-def test_a_band_is_saved_with_its_interval_and_its_counts(page, address):
-    page.goto(address)
+def test_a_band_is_saved_with_its_interval_and_its_counts(page, four_each):
+    page.goto(four_each)
     wait_until(page, f"{PLOT}.data?.length === 8")
 
     with page.expect_download() as caught:
@@ -134,7 +144,7 @@ def test_a_band_is_saved_with_its_interval_and_its_counts(page, address):
     )
     low, high, mean, num = map(float, first.split(",")[1:5])
     assert low < mean < high
-    assert num == 3
+    assert num == 4
 
 
 def test_completions_of_two_runs_show_what_differs(page, answered):
