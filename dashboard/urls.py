@@ -45,9 +45,9 @@ urlpatterns = [
     path("readyz", views.readyz, name="readyz"),
     path("metrics", views.metrics, name="metrics"),
     path("api/v1/", include(api_patterns)),
-    path("mcp", guarded(mcp, is_atomic=False), name="mcp"),
-    path("mcp/", guarded(mcp, is_atomic=False)),
-    *(re_path(f"^{probed}$", answer_probe) for probed in PROBED),
+    path("mcp", guarded(mcp, is_atomic=False), name="api_mcp"),
+    path("mcp/", guarded(mcp, is_atomic=False), name="api_mcp_slash"),
+    *(re_path(f"^{probed}$", answer_probe, name="api_probed") for probed in PROBED),
     path("admin/", site.urls),
     path("", include("dashboard.pages.urls")),
 ]

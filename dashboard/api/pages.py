@@ -143,7 +143,7 @@ def tokens(request: HttpRequest, membership: Membership) -> HttpResponse:
         "uses": [use for use in USES if set(use.scopes) <= set(form.allowed)],
         "used": made and next((u for u in USES if u.scopes == (*made.scopes,)), None),
         "server": request.build_absolute_uri("/").rstrip("/"),
-        "mcp": request.build_absolute_uri(reverse("mcp")),
+        "mcp": request.build_absolute_uri(reverse("api_mcp")),
         "page": pages.get_page(request.GET.get("page")),
     }
     status = 422 if is_posted and made is None else 200

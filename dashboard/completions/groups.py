@@ -22,7 +22,7 @@ from django.db.models import (
 from django.http import Http404
 from django.utils.safestring import SafeString
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.completions.models import (
     Completion,
     Group,
@@ -134,7 +134,7 @@ def make_cards(run: Run, groups: Iterable[Group]) -> list[GroupCard]:
                 group=group,
                 snippet=snippets[group.prompt_index],
                 strip=draw_sparkline(completions.rewards, cut, scale).svg(
-                    f"{len(cut)} rewards, mean {sig4(group.reward_mean)}"
+                    f"{len(cut)} rewards, mean {sig3(group.reward_mean)}"
                 ),
                 num_completions=len(cut),
                 num_truncated=sum(cut),

@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.completions.flags import OUTCOMES, FlagFilter
 from dashboard.completions.models import Completion, Group
 from dashboard.completions.sparklines import Balance, draw_balance
@@ -317,7 +317,7 @@ def outcomes_of(run: Run) -> dict[str, FlagFilter]:
         return {"unscored": OUTCOMES["unscored"]}
     if not run.is_imported:
         return OUTCOMES
-    least = sig4(run.config["reward"]["right_from"])
+    least = sig3(run.config["reward"]["right_from"])
     return OUTCOMES | {
         "right": OUTCOMES["right"]._replace(label=f"reward {least} or more"),
         "not_right": OUTCOMES["not_right"]._replace(label=f"reward below {least}"),

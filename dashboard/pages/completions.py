@@ -20,7 +20,7 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Membership, Team, User
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.completions.annotations import (
     EXPORTS,
     Annotations,
@@ -185,8 +185,8 @@ def _line(
         "place": f"{place}{c.position}",
         "link": f"{place}#completion-{c.position}",
         "snippet": snippet or "Open the group",
-        "reward": "no score" if c.reward is None else sig4(c.reward),
-        "rules": [(name, sig4(score)) for name, score in islice(scores, MAX_RULES)],
+        "reward": "no score" if c.reward is None else sig3(c.reward),
+        "rules": [(name, sig3(score)) for name, score in islice(scores, MAX_RULES)],
         "step": f"{c.group.step:,}",
         "length": length,
         "end": END_WORDS.get(c.end_reason, "end unknown"),

@@ -22,7 +22,7 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.analysis.audit.jumps import explain
 from dashboard.analysis.mismatch.counterfactuals import (
     CANDIDATES,
@@ -417,7 +417,7 @@ def _link_visits(
                 "current": CURRENT if visit.step == group.step else "",
                 "step": visit.step,
                 "words": signal_words(visit.signal),
-                "mean": sig4(visit.reward_mean),
+                "mean": sig3(visit.reward_mean),
             }
             for visit in visits.visits
         ),

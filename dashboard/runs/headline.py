@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-from dashboard.accounts.templatetags.numbers import NOTHING, sig4, write_with_margin
+from dashboard.accounts.templatetags.numbers import NOTHING, sig3, write_with_margin
 from dashboard.project.database import FixedQuery
 from dashboard.runs.charts.chart import chart_id, clip_all
 from dashboard.runs.charts.series import (
@@ -480,7 +480,7 @@ def draw_spark(
 
 
 def _score(value: float) -> str:
-    return sig4(value)
+    return sig3(value)
 
 
 def _whole(value: float) -> str:

@@ -453,7 +453,7 @@ FAULTS = [
     Fault(
         "W3",
         "dashboard/live/consumer.py",
-        'is_own = _host(headers.get(b"origin", "")) == headers.get(b"host", "").lower()',
+        'is_own = host_of(headers.get(b"origin", "")) == headers.get(b"host", "").lower()',
         "is_own = True",
         "tests/dashboard/live/test_watch_permissions.py",
     ),

@@ -263,7 +263,9 @@ def test_only_a_group_of_conversations_is_logged_with_its_messages(
         journal = Journal(log, tokenizer)
         for own in (group, single):
             own = replace(own, prompt=replace(own.prompt, messages=messages))
-            journal._record_group(own, [0.0], run_config(), 2, is_trained=True)
+            journal._record_group(
+                own, [0.0], run_config(), 2, is_trained=True, age=None
+            )
 
     lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
     logged = [line.get("messages") for line in lines]

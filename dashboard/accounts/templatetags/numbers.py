@@ -28,7 +28,7 @@ def _number(value: object) -> float | None:
 
 
 @register.filter
-def sig4(value: object) -> str:
+def sig3(value: object) -> str:
     """Three significant digits, whole above: 0.812, 12.3, 12,346, 1e-6, −0.5."""
     number = _number(value)
     if number is None:
@@ -59,7 +59,7 @@ def write_with_margin(value: float, margin: float | None) -> str:
     ('0.69 ± 0.06', '0.69')
     """
     if not margin or not math.isfinite(margin):
-        return sig4(value)
+        return sig3(value)
     digits = max(0, -math.floor(math.log10(float(f"{margin:.0e}"))))
     text = f"{value:,.{digits}f} ± {margin:,.{digits}f}"
     return text.replace("-", MINUS)

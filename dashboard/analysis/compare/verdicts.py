@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.analysis.compare.differences import Setting
 from dashboard.analysis.compare.points import read_drawn
 from dashboard.analysis.compare.seeds import (
@@ -588,4 +588,4 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
 
 def _say(value: float) -> str:
     """Two digits."""
-    return sig4(float(f"{value:.2g}"))
+    return sig3(float(f"{value:.2g}"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.accounts.templatetags.numbers import si, sig4
+from dashboard.accounts.templatetags.numbers import si, sig3
 from dashboard.analysis.compare.series import smooth
 from dashboard.runs.charts.chart import clip
 from trainer.metric_names import title_of
@@ -110,7 +110,7 @@ def draw_chart(chart: dict[str, Any]) -> Drawing | None:
         lines=sorted(lines, key=lambda line: not line.is_faint),
         x_ticks=[Tick(at=scale_x(v), label=si(v)) for v in linear_ticks(x_low, x_high)],
         y_ticks=[
-            Tick(at=scale_y(v), label=sig4(v))
+            Tick(at=scale_y(v), label=sig3(v))
             for v in (log_ticks if is_log else linear_ticks)(y_low, y_high, 5)
         ],
         x_title=chart["axis"],

@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
     """Adds the gap between sampler and trainer, which rewrites no row."""
 
     dependencies = [
-        ("runs", "0002_no_column_place"),
+        ("runs", "0001_squashed"),
         ("samples", "0003_conversations"),
     ]
 

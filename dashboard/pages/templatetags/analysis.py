@@ -7,7 +7,7 @@ from django.template import Context
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.analysis.audit.changes import FEWEST_OF_RUN
 from dashboard.analysis.audit.findings import Finding
 from dashboard.analysis.audit.jumps import MetricChange
@@ -57,7 +57,7 @@ def value_of(value: float, signal: Signal | MetricChange) -> str:
     """Three digits."""
     if signal.is_share:
         return percent(value)
-    return sig4(value)
+    return sig3(value)
 
 
 @register.filter

@@ -9,7 +9,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.analysis.reports.document import (
     Shown,
     describe_block,
@@ -52,7 +52,7 @@ def last_of(line: dict[str, Any]) -> str:
     """Return a curve's newest value, and where."""
     if not line["values"]:
         return "no value"
-    return f"{sig4(line['values'][-1])} at step {line['steps'][-1]:,}"
+    return f"{sig3(line['values'][-1])} at step {line['steps'][-1]:,}"
 
 
 @register.filter

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 from django.template import Context
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
 from dashboard.completions.prompt_forms import CLASS_WORDS
@@ -203,5 +203,5 @@ def count_children(children: list[Run]) -> str:
 @register.filter
 def signed(value: object) -> str:
     """+0.8123, −0.5, 0: the sign is always there, and as wide as a plus."""
-    text = sig4(value)
+    text = sig3(value)
     return text if text in {"0", "–"} or text.startswith("−") else "+" + text

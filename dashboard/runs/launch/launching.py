@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.tokenizer_pool import refuse_environment
 from dashboard.datasets.trash import lock_untrashed
@@ -323,8 +323,8 @@ def describe_fork(
     before = None if parents is None else rate_at(parents, first)
     if rate is not None and before is not None and rate != before:
         yield (
-            f"The learning rate at step {first:,} is {sig4(rate)}; in "
-            f"{start.run.name} it was {sig4(before)}. The schedule covers all "
+            f"The learning rate at step {first:,} is {sig3(rate)}; in "
+            f"{start.run.name} it was {sig3(before)}. The schedule covers all "
             f"{last:,} steps, including those of {start.run.name}."
         )
     data = config.data.num_eval_rows, config.seed

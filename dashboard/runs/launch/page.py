@@ -15,7 +15,7 @@ from dashboard.accounts.templatetags.numbers import (
     duration,
     num_bytes,
     si,
-    sig4,
+    sig3,
 )
 from dashboard.datasets.models import DatasetRow
 from dashboard.project.schema_forms import BoundField
@@ -376,7 +376,7 @@ def _amounts(launch: Launch, start: Start, paces: list[Pace]) -> list[Amount]:
         ),
         Amount(
             title="Epochs",
-            value=sig4(float(f"{_epochs(launch, phases):.2g}")),
+            value=sig3(float(f"{_epochs(launch, phases):.2g}")),
             how=f"{_num_train(launch):,} training rows",
         ),
         _evaluations(launch, done),

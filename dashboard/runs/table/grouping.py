@@ -20,7 +20,7 @@ from django.db.models import (
     QuerySet,
 )
 
-from dashboard.accounts.templatetags.numbers import sig4
+from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.project.schema_forms import write_number
 from dashboard.runs.models import Run
 from dashboard.runs.table.columns import PATHS, Column
@@ -237,13 +237,13 @@ def _of_metric(row: dict[str, Any], place: int, column: Column) -> Average:
     num = row[f"num_{place}"]
     if not num:
         return Average(column=column, note="n 0")
-    low, high = sig4(row[f"low_{place}"]), sig4(row[f"high_{place}"])
+    low, high = sig3(row[f"low_{place}"]), sig3(row[f"high_{place}"])
     direction = better_of(column.metric)
     ends = f"best {high if direction == 'higher' else low}"
     if direction is None:
         ends = f"{low} to {high}"
     return Average(
-        column=column, text=sig4(row[f"mean_{place}"]), note=f"{ends}, n {num:,}"
+        column=column, text=sig3(row[f"mean_{place}"]), note=f"{ends}, n {num:,}"
     )
 
 

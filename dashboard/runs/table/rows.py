@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from dashboard.accounts.templatetags.numbers import NOTHING, duration, rounded, sig4
+from dashboard.accounts.templatetags.numbers import NOTHING, duration, rounded, sig3
 from dashboard.project.database import fetch_all
 from dashboard.runs.charts.chart import clip
 from dashboard.runs.charts.series import Curve
@@ -256,7 +256,7 @@ def _metric_cell(column: Column, summary: MetricSummary | None) -> Cell:
     if summary is None:
         return Cell(column=column, text=NOTHING)
     value, title = value_of(column, summary)
-    return Cell(column=column, text=sig4(value), title=title)
+    return Cell(column=column, text=sig3(value), title=title)
 
 
 def value_of(column: Column, summary: MetricSummary) -> tuple[float, str]:

@@ -1,5 +1,5 @@
 // Small charts of the same runs: one x axis, one hover line, the values under it.
-import { sig4 } from "../live/numbers.js";
+import { sig3 } from "../live/numbers.js";
 import { CONFIG, readColors, resolveColors, styleLayout, withAlpha } from "./theme.js";
 
 const FINGERS = window.matchMedia("(pointer: coarse)");
@@ -131,7 +131,7 @@ export class SmallMultiples {
     const read = readColors();
     const values = lines.map((trace) => {
       const value = document.createElement("span");
-      value.textContent = sig4(trace.y[nearest(trace.x, x)]);
+      value.textContent = sig3(trace.y[nearest(trace.x, x)]);
       value.style.color = resolveColors(trace.line.color, read);
       return value;
     });

@@ -1,6 +1,6 @@
 // The tokens of completions: their colours and descriptions.
 
-import { sig4 } from "../live/numbers.js";
+import { sig3 } from "../live/numbers.js";
 
 const NUM_LEVELS = 4;
 const NOT_TRAINED = "not trained";
@@ -64,7 +64,7 @@ export function makeScale(completions, name) {
   const low = isTwoSided ? -NUM_LEVELS : 0;
   const legend = [];
   for (let level = low; level <= NUM_LEVELS; level += isTwoSided ? 2 : 1) {
-    const text = sig4(back((sign * level * end) / NUM_LEVELS));
+    const text = sig3(back((sign * level * end) / NUM_LEVELS));
     legend.push({ level: isTwoSided ? onSide(level) : level, text });
   }
   return { name, words, levelOf, legend };
@@ -142,12 +142,12 @@ export function describe(completion, at) {
     quote(pieces[at]),
   ];
   if (isNumber(logprob?.[at])) {
-    const share = sig4(100 * Math.exp(logprob[at]));
-    parts.push(`log-prob ${sig4(logprob[at])} nats (${share}%)`);
+    const share = sig3(100 * Math.exp(logprob[at]));
+    parts.push(`log-prob ${sig3(logprob[at])} nats (${share}%)`);
   }
   for (const [name, words, unit] of VALUES) {
     const value = completion[name]?.[at];
-    if (isNumber(value)) parts.push(`${words} ${sig4(value)}${unit}`);
+    if (isNumber(value)) parts.push(`${words} ${sig3(value)}${unit}`);
   }
   if (isUntrained(completion, at)) parts.push(NOT_TRAINED);
   else if (clipped) parts.push(CLIPPED[clipped[at]]);

@@ -3,7 +3,7 @@
 const NOTHING = "–";
 
 // Three significant digits, whole above.
-export function sig4(value) {
+export function sig3(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   const size = Math.abs(value);
   if (value === 0) return "0";

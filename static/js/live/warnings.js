@@ -1,6 +1,6 @@
 // The trainer's warnings, from a run's events.
 
-import { sig4 } from "./numbers.js";
+import { sig3 } from "./numbers.js";
 
 // The latest of each kind, newest first, without superseded steps (past `lastStep`) and
 // without codes in `known`, which alerts already show.
@@ -18,7 +18,7 @@ export function listWarnings(events, lastStep, known = new Set()) {
 export function describeWarning({ message, value, threshold, step, count }) {
   const facts = [];
   if (value !== null && threshold !== null)
-    facts.push(`value ${sig4(value)}, bound ${sig4(threshold)}`);
+    facts.push(`value ${sig3(value)}, bound ${sig3(threshold)}`);
   if (count > 1) facts.push(`${count} times`);
   const prefix = step > 0 ? `Step ${step.toLocaleString("en-US")}: ` : "";
   return `${prefix}${message}${facts.length ? ` (${facts.join("; ")})` : ""}`;

@@ -12,7 +12,7 @@ import {
   titleWithoutUnit,
   unitOf,
 } from "../live/metric_titles.js";
-import { isBound, sig4 } from "../live/numbers.js";
+import { isBound, sig3 } from "../live/numbers.js";
 import { MetricList } from "./metric_list.js";
 import { store } from "./run.js";
 import { drawRunCharts } from "./run_charts.js";
@@ -238,8 +238,8 @@ function describeLast(name) {
   const interval = document.createElement("span");
   interval.className = "text-quiet";
   if (low !== undefined && high !== undefined)
-    interval.textContent = ` (${sig4(low)} to ${sig4(high)})`;
-  return [sig4(last(name)), interval];
+    interval.textContent = ` (${sig3(low)} to ${sig3(high)})`;
+  return [sig3(last(name)), interval];
 }
 
 function showValues() {
@@ -248,12 +248,12 @@ function showValues() {
     const { low, high } = store.rangeOf(name);
     const row = known.get(name) ?? addRow(name);
     row.querySelector("[data-last]").replaceChildren(...describeLast(name));
-    row.querySelector("[data-lowest]").textContent = sig4(low);
-    row.querySelector("[data-highest]").textContent = sig4(high);
+    row.querySelector("[data-lowest]").textContent = sig3(low);
+    row.querySelector("[data-highest]").textContent = sig3(high);
     const exact = { last: store.rangeOf(name).last, lowest: low, highest: high };
     for (const [part, value] of Object.entries(exact))
       row.querySelector(`[data-${part}]`).title = value ?? "";
-    list.showLast(name, sig4(store.rangeOf(name).last));
+    list.showLast(name, sig3(store.rangeOf(name).last));
   }
   document.querySelector("[data-values-empty]").hidden = rows.children.length > 0;
 }

@@ -1,7 +1,7 @@
 // A report page: charts show their values by pointer and arrow keys.
 
 import "../copy.js";
-import { sig4 as write } from "../live/numbers.js";
+import { sig3 as write } from "../live/numbers.js";
 
 const LEFT = 70;
 const RIGHT = 626; // of the chart width 640

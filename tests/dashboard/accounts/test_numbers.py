@@ -8,7 +8,7 @@ from dashboard.accounts.templatetags.numbers import (
     exact,
     num_bytes,
     si,
-    sig4,
+    sig3,
     write_with_margin,
 )
 
@@ -31,7 +31,7 @@ def test_numbers_have_three_significant_digits():
         ("many", "–"),
         (True, "–"),
     ]:
-        assert sig4(value) == text, value
+        assert sig3(value) == text, value
 
 
 def test_a_value_has_the_digits_of_its_margin():

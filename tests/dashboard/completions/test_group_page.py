@@ -72,8 +72,8 @@ def test_errors_of_rules_are_open_and_come_before_output(alice_client, run):
 def test_advantages_carry_their_sign(alice_client, run):
     html = get(alice_client, make_group(run, rewards=(1.2, 0.0)))
 
-    assert '<span class="number">+0.7071</span>' in html
-    assert '<span class="number">−0.7071</span>' in html
+    assert '<span class="number">+0.707</span>' in html
+    assert '<span class="number">−0.707</span>' in html
 
 
 def test_completions_are_ordered_and_unscored_ones_come_last(alice_client, run):

@@ -225,7 +225,7 @@ def test_each_curve_is_described_in_words(alice_client, learned):
 
     labels = re.findall(r'class="strip"[^>]*aria-label="([^"]*)"', page)
     # First, last, lowest, highest.
-    assert [re.findall(r"(\d+) %", curve) for curve in labels] == [
+    assert [re.findall(r"(\d+)%", curve) for curve in labels] == [
         ["0", "0", "0", "0"],
         ["75", "0", "0", "75"],
         ["50", "0", "0", "50"],

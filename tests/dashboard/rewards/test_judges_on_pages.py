@@ -55,12 +55,12 @@ def test_a_judge_is_called_where_it_is_asked_for(alice_client, version, allowed)
     params = {"base_url": allowed.url, "model": "m"}
     unasked = tried(alice_client, version, "llm_judge", asks="", **params)
     assert allowed.asked == []
-    assert "<strong>0.6667</strong>" not in unasked
+    assert "<strong>0.667</strong>" not in unasked
     assert '"asks"' in unasked  # the button
 
     page = tried(alice_client, version, "llm_judge", base_url=allowed.url, model="m")
 
-    assert "<strong>0.6667</strong>" in page
+    assert "<strong>0.667</strong>" in page
     (asked,) = allowed.asked  # and not for the rows' own warnings
     assert "1+1?" in asked["messages"][1]["content"]
 

@@ -185,7 +185,11 @@ def test_a_change_of_the_schedule_and_of_the_data_is_shown_before_the_launch(
     answer = alice_client.post("/alpha/runs/new/summary", fields)
 
     _, rates, rows, *_ = answer.context["summary"].hints
-    assert re.findall(r"1\.\d|amber-otter", rates)[:3] == ["1.9", "amber-otter", "1.1"]
+    assert re.findall(r"[\d.]+e-5|amber-otter", rates)[:3] == [
+        "2e-5",
+        "amber-otter",
+        "1.18e-5",
+    ]
     assert "products v1" in rows
     assert rows in unescape(answer.text)
 

@@ -92,7 +92,7 @@ def test_a_loss_that_trl_averages_is_marked(team, alice, alice_client, reported,
     answer = alice_client.get(reverse("run_metrics", args=["alpha", run.pk]))
 
     item = next(v for v in answer.context["values"] if v.name == "loss")
-    title = next(t for name, t, _ in answer.context["titles"] if name == "loss")
+    title = next(t for name, t, *_ in answer.context["titles"] if name == "loss")
     assert item.title == title
     assert mark in title
     assert ("mean" in title) is bool(mark)

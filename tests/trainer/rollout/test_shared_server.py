@@ -174,6 +174,8 @@ def test_the_copy_that_a_process_has_anyway_is_the_one_that_is_sent(
         RunConfig.model_validate(tree),
         on_slowed=lambda _slowed: None,
         at_rest=threading.Event(),
+        num_shards=1,
+        began_with=None,
     )
 
     assert isinstance(engine, SharedEngine)

@@ -1,6 +1,6 @@
 // Time of a step by phase.
 
-import { sig4 } from "../../live/numbers.js";
+import { sig3 } from "../../live/numbers.js";
 import { resolveColors } from "../theme.js";
 import { describeSteps, layOut, percent, placeBars } from "./columns.js";
 
@@ -8,8 +8,8 @@ export function fillAnatomy(figure, answer, { read, revision, query }) {
   const { columns, seconds, dead, dead_of: deadOf } = answer;
   const share = (value, i) => percent(value / seconds.step[i]);
   const describe = (value, i, lost) => {
-    const whole = `${sig4(value)} s (${share(value, i)})`;
-    return lost ? `${whole}, ${sig4(lost)} s without signal` : whole;
+    const whole = `${sig3(value)} s (${share(value, i)})`;
+    return lost ? `${whole}, ${sig3(lost)} s without signal` : whole;
   };
   const bars = placeBars(columns);
   const traces = resolveColors(figure.data, read);
@@ -38,7 +38,7 @@ export function fillAnatomy(figure, answer, { read, revision, query }) {
         step: column.last,
         cells: [
           describeSteps(column),
-          sig4(seconds.step[i]),
+          sig3(seconds.step[i]),
           ...phases.map(({ customdata }) => customdata[i]),
           line.customdata[i],
         ],

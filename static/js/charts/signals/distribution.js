@@ -1,6 +1,6 @@
 // Rewards or advantages by step: one histogram per column, with quantiles.
 
-import { sig4 } from "../../live/numbers.js";
+import { sig3 } from "../../live/numbers.js";
 import { resolveColors } from "../theme.js";
 import {
   centre,
@@ -24,7 +24,7 @@ export function fillDistribution(figure, answer, { read, revision, query }) {
     column.forEach((count, cell) => {
       if (!count) return;
       const share = count / columns[i].num;
-      const between = `${sig4(edges[cell])} to ${sig4(edges[cell + 1])}`;
+      const between = `${sig3(edges[cell])} to ${sig3(edges[cell + 1])}`;
       shares[cell][places[i]] = share;
       texts[cell][places[i]] =
         `${between}: ${whole(count)} of ${whole(columns[i].num)} (${percent(share)})<br>${summary}`;
@@ -55,7 +55,7 @@ export function fillDistribution(figure, answer, { read, revision, query }) {
         cells: [
           describeSteps(column),
           whole(column.num),
-          ...column.quantiles.map((value) => sig4(value)),
+          ...column.quantiles.map((value) => sig3(value)),
         ],
       })),
     },
@@ -78,7 +78,7 @@ function highest(shares) {
 }
 
 function describeColumn(column) {
-  const named = column.quantiles.map((value, i) => `${NAMES[i]} ${sig4(value)}`);
+  const named = column.quantiles.map((value, i) => `${NAMES[i]} ${sig3(value)}`);
   const lines = [named.slice(0, 3), named.slice(3, 5), named.slice(5)];
   return [describeSteps(column), ...lines.map((line) => line.join(", "))].join("<br>");
 }

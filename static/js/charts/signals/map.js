@@ -1,6 +1,6 @@
 // The signal map: steps across, prompts down.
 
-import { sig4 } from "../../live/numbers.js";
+import { sig3 } from "../../live/numbers.js";
 import { resolveColors } from "../theme.js";
 import { describeSteps, layOut, placeBars, placeColumns, whole } from "./columns.js";
 
@@ -76,7 +76,7 @@ function describeCell({ steps, rows, cells }, i) {
   const [column, row] = [steps[cells.column[i]], rows[cells.row[i]]];
   const num = cells.num[i];
   const prompts = row.num === 1 ? `prompt ${row.low}` : `${row.num} prompts`;
-  const spread = `spread ${sig4(cells.spread[i])}, mean ${sig4(cells.mean[i])}`;
+  const spread = `spread ${sig3(cells.spread[i])}, mean ${sig3(cells.mean[i])}`;
   const lines = [
     `${describeSteps(column)}, ${prompts}`,
     `${mark} ${words}${num > 1 ? `, ${whole(num)} groups` : ""}`,

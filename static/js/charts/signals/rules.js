@@ -1,6 +1,6 @@
 // Each rule's part of the mean reward, or of the variance within groups.
 
-import { sig4 } from "../../live/numbers.js";
+import { sig3 } from "../../live/numbers.js";
 import { asLabel } from "../labels.js";
 import { resolveColors } from "../theme.js";
 import { describeSteps, layOut, percent, placeBars } from "./columns.js";
@@ -60,7 +60,7 @@ export function fillRules(figure, answer, { read, revision, query, chart }) {
         step: column.last,
         cells: [
           describeSteps(column),
-          sig4(answer.reward[i]),
+          sig3(answer.reward[i]),
           ...layers.map(({ shares, parts }) => describeShare(shares[i], parts?.[i])),
         ],
       })),
@@ -76,5 +76,5 @@ function describeShare(share, part) {
   if (share === null) return "–";
   return part === undefined || part === null
     ? percent(share)
-    : `${percent(share)} (${sig4(part)})`;
+    : `${percent(share)} (${sig3(part)})`;
 }
