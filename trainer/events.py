@@ -229,12 +229,13 @@ class TokensMeasured(Event):
 
 
 Count = Annotated[int, Field(ge=0, lt=2**32)]
+MAX_COMPLETIONS = 65_536  # of a step, whose gaps are told one by one
 
 
 class _Sums(_Record):
     """Columns of one length."""
 
-    num_tokens: list[Count]
+    num_tokens: list[Count] = Field(max_length=MAX_COMPLETIONS)
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> Self:

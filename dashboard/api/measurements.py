@@ -472,9 +472,9 @@ def run_mismatch(
         evidence=plain(asdict(lab.evidence)),
         series={
             "step": lab.mismatch.steps.tolist(),
-            "mean": lab.totals.mean.values.tolist(),
-            "p95_sum": lab.totals.p95_sum.values.tolist(),
-            "kl": lab.totals.kl.values.tolist(),
+            "mean": plain(lab.totals.mean.values.tolist()),
+            "p95_sum": plain(lab.totals.p95_sum.values.tolist()),
+            "kl": plain(lab.totals.kl.values.tolist()),
             "age": plain(lab.mismatch.ages.tolist()),
         },
         stored_step=lab.stored_step,

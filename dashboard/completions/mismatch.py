@@ -108,10 +108,11 @@ def read_mismatch(
     *,
     first: int | None = None,
     last: int | None = None,
+    newest: int | None = None,
     max_steps: int = MAX_STEPS,
 ) -> Mismatch | None:
-    """Read the current history's steps within these, of more than `max_steps` every
-    n-th and the last; None if there are none. Two queries.
+    """Read the current history's steps within these, or the `newest` of them; of more
+    than `max_steps` every n-th and the last; None if there are none. Two queries.
     """
     rows = MismatchStep.objects.filter(run=run, superseded_by=None)
     if first is not None:
@@ -121,6 +122,8 @@ def read_mismatch(
     steps = list(rows.order_by("step").values_list("step", flat=True))
     if not steps:
         return None
+    if newest is not None:
+        steps = steps[-newest:]
     every = -(-len(steps) // max_steps)
     return _unpack(list(rows.filter(step__in=steps[::-every]).order_by("step")))
 

@@ -76,6 +76,8 @@ class MismatchForm(FilterForm):
         except ValidationError as error:
             [*_, name] = error.errors()[0]["loc"] or [CORRECTION]
             self.add_error(str(name), message_of(error.errors()[0]))
+        if "importance_floor" in self.changes and CORRECTION not in self.changes:
+            self.add_error(CORRECTION, "Choose a correction for the lower bound.")
         return data
 
     @property

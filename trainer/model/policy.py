@@ -427,11 +427,16 @@ class Policy:
         self.is_varlen = not failure
         return f"FlashAttention is not available ({failure})" if failure else ""
 
-    def compile_layers(self) -> None:
-        """Compile a GPU's updates of a model built like Llama, if that works here."""
+    def compile_layers(self, *, on: bool) -> None:
+        """Compile a GPU's updates of a model built like Llama, if that works here, or
+        leave them plain again.
+        """
         layers: Any = self.body.layers if is_built_like_llama(self.model) else ()
         can_be = self.form == "packed" and not has_four_bits(self.model)
-        if not can_be or any("forward" in vars(layer) for layer in layers):
+        is_on = any("forward" in vars(layer) for layer in layers)
+        if is_on and not on:
+            use_plain_layers(layers)
+        if is_on or not on or not can_be:
             return
         micro = _trial(self)
         with torch.no_grad():

@@ -117,9 +117,9 @@ class TransformersEngine:
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
         self.check = CheckSchedule()
-        self._is_measuring = (
-            False  # what the first way computes, whether it pays or not
-        )
+        self._way = self._ways[0]  # which the newest rows are sampled in
+        # what the first way computes, whether it pays or not
+        self._is_measuring = False
         # Keys and values of what was sampled; None: requests never continue that.
         self.prefixes: PrefixStore | None = None
 
@@ -217,8 +217,14 @@ class TransformersEngine:
             ValueError: those of the last way are too far off to be trained on.
         """
         few, short = a_few(requests, params)
-        gap = self.measure_gap(few, short)
-        if gap <= max_logprob_gap(self._policy):
+        limit, gap = max_logprob_gap(self._policy), self.measure_gap(few, short)
+        if gap <= limit and self._ways[0] == "shared":
+            # Where sharing would not pay, the next way is taken.
+            ways, self._ways = self._ways, self._ways[1:]
+            gap = self.measure_gap(few, short)
+            if gap <= limit and self._ways == ways[1:]:
+                self._ways = ways
+        if gap <= limit:
             return
         ways, gaps = self._ways, [gap]
         for way in ways[1:]:
@@ -230,7 +236,7 @@ class TransformersEngine:
                     raise
                 print_traceback(error)
                 gaps.append(math.inf)
-        max_gap = max(max_logprob_gap(self._policy), FURTHER_OFF * gaps[-1])
+        max_gap = max(limit, FURTHER_OFF * gaps[-1])
         kept = next((n for n, gap in enumerate(gaps) if gap <= max_gap), -1)
         self._ways = ways[kept:]
         taken = _WAYS[self._ways[0]]
@@ -249,8 +255,10 @@ class TransformersEngine:
         """Sample, and return mean |log π of an update's pass - log π of sampling|."""
         collected = Collected(requests, ignore)
         self._is_measuring = True
-        self._sample_all(requests, params, collected)
-        self._is_measuring = False
+        try:
+            self._sample_all(requests, params, collected)
+        finally:
+            self._is_measuring = False
         return logprob_gap(
             self._policy, requests, collected.groups(), temperature=params.temperature
         )
@@ -316,10 +324,12 @@ class TransformersEngine:
             return Slowed(
                 code="out_of_memory", reason=reason, rows=self._max_batch_rows
             )
-        if len(self._ways) == 1 or not is_gpu(self._policy.device):
+        # sharing prompts may have been passed over
+        failed = self._ways.index(self._way) + 1 if self._way in self._ways else 1
+        if failed == len(self._ways) or not is_gpu(self._policy.device):
             return None
         print_traceback(error)
-        del self._ways[0]
+        del self._ways[:failed]
         reason = f"{type(cause).__name__}: {first_line(cause)}"
         return Slowed(code="engine_fallback", reason=reason, way=_WAYS[self._ways[0]])
 
@@ -343,6 +353,7 @@ class TransformersEngine:
     ) -> Iterator[Callable[[], None]]:
         """Sample, and hand out what there is to report on the way, to be called."""
         policy, device = self._policy, self._policy.device
+        self._way = self._way_of(rows)
         cache, hidden, padding = self._prefill(rows.requests)
         store = self.prefixes if is_growing(cache) else None
         sizes = torch.tensor([len(request.seeds) for request in rows.requests])
@@ -361,7 +372,7 @@ class TransformersEngine:
             padding,
             owner,
             max_new_tokens=max_new_tokens,
-            way=self._way_of(rows),
+            way=self._way,
         )
 
         prompts = [

@@ -113,7 +113,12 @@ def make_engine(
                 policy.whole, vllm, at_rest=at_rest, on_slowed=on_slowed
             )
         case "auto":
-            if reason := why_not_vllm(config, policy.whole, began_with=began_with):
+            if reason := why_not_vllm(
+                config,
+                policy.whole,
+                is_alone=policy.whole is policy,
+                began_with=began_with,
+            ):
                 if policy.device.type == "cuda":
                     print_line(f"sampling with {OWN_DECODER}: {reason}")
                 return own()
@@ -170,7 +175,11 @@ def check_decoder(config: RunConfig) -> None:
 
 
 def why_not_vllm(
-    config: RunConfig, policy: Policy, *, began_with: str | None = None
+    config: RunConfig,
+    policy: Policy,
+    *,
+    is_alone: bool = True,
+    began_with: str | None = None,
 ) -> str:
     """Return why "auto" takes the own decoder at once; empty: it tries vLLM."""
     model, phases = policy.model, config.phase_configs
@@ -187,7 +196,9 @@ def why_not_vllm(
     for phase in phases:
         for complaint in complaints_of_vllm(phase.config):
             return complaint
-    if reason := _why_not_faster(config, policy, began_with=began_with):
+    if reason := _why_not_faster(
+        config, policy, is_alone=is_alone, began_with=began_with
+    ):
         return reason
     if _head_size(policy) < _LEAST_HEAD_SIZE:
         return f"vLLM has no kernels for a head size of {_head_size(policy)}"
@@ -195,7 +206,7 @@ def why_not_vllm(
 
 
 def _why_not_faster(
-    config: RunConfig, policy: Policy, *, began_with: str | None
+    config: RunConfig, policy: Policy, *, is_alone: bool, began_with: str | None
 ) -> str:
     """Return why vLLM would cost time: as measured here, or else by the sizes.
 
@@ -203,7 +214,6 @@ def _why_not_faster(
     """
     if began_with is not None:
         return "the run began with it" if began_with == OWN_ENGINE else ""
-    is_alone = config.distributed.num_ranks == 1
     speeds = read_speeds(work_of(config, policy)) if is_alone else {}
     own, vllm = speeds.get(OWN_ENGINE), speeds.get(f"vLLM {version('vllm')}")
     if own is not None and vllm is not None:

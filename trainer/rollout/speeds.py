@@ -48,9 +48,11 @@ def note_speed(
     work: list[Any], engine: str, *, num_tokens: float, seconds: float, num_steps: int
 ) -> None:
     """Add what a run measured; a folder that cannot be written is left alone."""
+    if not (num_tokens > 0 and seconds > 0):
+        return
     speed = Speed(num_tokens / seconds, num_tokens / num_steps)
-    path = _path()
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # there may be no home, too
+        path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
             line = {"work": work, "engine": engine} | speed._asdict()
@@ -60,14 +62,15 @@ def note_speed(
 def read_speeds(work: list[Any]) -> dict[str, Speed]:
     """Return the engines' speeds at such work; those of other work tell nothing."""
     runs: dict[str, list[Speed]] = {}
-    path = _path()
-    lines = path.read_text(encoding="utf-8") if path.is_file() else ""
+    lines = ""
+    with suppress(OSError, RuntimeError):
+        lines = _path().read_text(encoding="utf-8", errors="replace")
     for text in lines.splitlines():
-        with suppress(ValueError, KeyError):  # of a line that was not written out
+        with suppress(ValueError, KeyError, TypeError):  # a line that is damaged
             line = json.loads(text)
-            if line["work"] == work:
-                speed = Speed(line["rate"], line["step_tokens"])
-                runs.setdefault(line["engine"], []).append(speed)
+            speed = Speed(float(line["rate"]), float(line["step_tokens"]))
+            if line["work"] == work and 0 < speed.rate < math.inf:
+                runs.setdefault(str(line["engine"]), []).append(speed)
     return {
         engine: Speed(*map(statistics.median, zip(*speeds[-_LAST:], strict=True)))
         for engine, speeds in runs.items()

@@ -183,7 +183,9 @@ def state_dict(run: Run, state: RunState) -> dict[str, Any]:
     """Return what a checkpoint holds beside weights, optimizer and reference."""
     return {
         "alerts": run.journal.rules.state_dict(),
-        "engine": lasting_engine(run.engine),
+        "engine": lasting_engine(run.engine)
+        if state.config.rollout.engine == "auto"
+        else None,
         "memory": state.budget.state_dict(),
         "setbacks": state.setbacks.state_dict(),
         "phase": state.phase.state_dict(),
@@ -230,8 +232,8 @@ def enter_phase(
     torch.cuda.empty_cache()
     is_long = phase.config.optim.num_steps > COMPILED_STEPS
     # layers that are sharded gather their weights, which compiled code does not expect
-    if is_long and run.policy.device.type == "cuda" and run.policy.whole is run.policy:
-        run.policy.compile_layers()
+    if run.policy.device.type == "cuda" and run.policy.whole is run.policy:
+        run.policy.compile_layers(on=is_long)
     state.current = make_phase(
         phase,
         policy=run.policy,

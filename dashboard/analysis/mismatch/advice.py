@@ -30,6 +30,7 @@ from dashboard.analysis.mismatch.counterfactuals import (
     weigh_completions,
 )
 from dashboard.completions.mismatch import (
+    MAX_STEPS,
     Mismatch,
     Numbers,
     Records,
@@ -299,7 +300,21 @@ def _incomparable(e: Evidence) -> Advice | None:
     return Advice(
         kind="incomparable",
         verdict=f"The gap is not comparable: {REASONS[e.incomparable]}.",
-        action="Corrections would take that for staleness.",
+        action="Report them, to see the gap."
+        if e.incomparable == "unknown"
+        else "Corrections would take that for staleness.",
+        numbers=(),
+    )
+
+
+def _missing(e: Evidence) -> Advice | None:
+    """Take sums that are no numbers, of a trainer that computes them itself."""
+    if all(number.value >= 0 for number in e.shown):
+        return None
+    return Advice(
+        kind="incomparable",
+        verdict="The gap is not comparable: its sums are no numbers.",
+        action="Log-probs that the trainer reports may be infinite.",
         numbers=(),
     )
 
@@ -310,7 +325,7 @@ def _rounding(e: Evidence) -> Advice | None:
     return Advice(
         kind="rounding",
         verdict="No correction needed: the gap is rounding.",
-        action="Each correction below leaves the gradient nearly as it is.",
+        action="A correction of tokens leaves the gradient nearly as it is.",
         numbers=(_of_mean(e), _of_sum(e, ROUNDED_SUM)),
     )
 
@@ -318,12 +333,16 @@ def _rounding(e: Evidence) -> Advice | None:
 def _fault(e: Evidence) -> Advice | None:
     if e.age or e.mean <= e.rounding:
         return None
+    is_known = e.age is not None
     action = (
         "Find it before you correct anything: another temperature, tokenization or "
         "kernel, or old weights. python -m trainer drift compares both on new samples."
     )
-    if e.age is None:
-        action += " This trainer reports no age, so its samples may also be stale."
+    if not is_known:
+        action += (
+            " This trainer reports no age: with age=… of log_mismatch, stale samples "
+            "are told from a fault."
+        )
     numbers = [_of_mean(e)]
     grows = e.position_times >= POSITION_TIMES
     if grows:
@@ -340,7 +359,9 @@ def _fault(e: Evidence) -> Advice | None:
         )
     return Advice(
         kind="fault",
-        verdict="A fault is likelier than rounding.",
+        verdict="A fault is likelier than rounding."
+        if is_known
+        else "The gap is more than rounding: a fault, or stale samples.",
         action=action,
         numbers=tuple(numbers),
         grows_with_position=grows,
@@ -438,6 +459,7 @@ def _token(e: Evidence) -> Advice:
 RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
     _few,
     _incomparable,
+    _missing,
     _rounding,
     _fault,
     _rare,
@@ -513,7 +535,10 @@ def read_lab(
     today = loss_at(run, chosen)
     table = None if stored is None else read_table(run, stored)
     totals = total(mismatch)
-    evidence = gather(mismatch, rounding=explained_by_rounding(run), last=step)
+    recent = mismatch
+    if len(mismatch.steps) > MAX_STEPS // 2:  # perhaps not all of them
+        recent = read_mismatch(run, last=step, newest=NUM_STEPS) or mismatch
+    evidence = gather(recent, rounding=explained_by_rounding(run), last=step)
     return Lab(
         step=chosen,
         mismatch=mismatch,
@@ -523,7 +548,13 @@ def read_lab(
         advice=advise(evidence, totals.mean),
         stored_step=stored if table is not None else None,
         today=today,
-        rows=compare([*CANDIDATES, *own], of_step.step, table, today),
+        rows=compare(
+            [*CANDIDATES, *own],
+            of_step.step,
+            table,
+            today,
+            trained=None if stored is None else loss_at(run, stored),
+        ),
     )
 
 

@@ -300,6 +300,8 @@ def compare(
     mismatch: Mismatch,
     table: TokenTable | None,
     today: LossConfig | None,
+    *,
+    trained: LossConfig | None = None,
 ) -> list[Counterfactual]:
     """Compare corrections at one step; the first of the answer is today's, if known.
 
@@ -308,13 +310,17 @@ def compare(
         mismatch: of this step alone.
         table: of stored groups; None: the step has none.
         today: the loss of the run at the step.
+        trained: that of the stored groups' step, if it is another one.
     """
     losses = [(each.key, each.title, each.settings, each.loss) for each in candidates]
     if today is not None:
         losses.insert(0, ("today", "This run's setting", {}, today))
     now = None
     if table is not None:
-        now = np.ones_like(table.gap) if today is None else weigh_tokens(today, table)
+        trained = trained or today
+        now = (
+            np.ones_like(table.gap) if trained is None else weigh_tokens(trained, table)
+        )
     return [
         _compare_one(key, title, settings, loss, mismatch, table, now)
         for key, title, settings, loss in losses
@@ -337,9 +343,8 @@ def _compare_one(
     counts = np.bincount(units.rows, units.counts, num_rows)
     totals = np.bincount(units.rows, units.counts * units.weights, num_rows)
     by_row = np.divide(totals, counts, out=np.zeros(num_rows), where=counts > 0)
-    quartiles = np.searchsorted(
-        np.quantile(counts, [0.25, 0.5, 0.75]) if num_rows else [0.0], counts
-    )
+    # by rank: many completions may be as long as the limit
+    quartiles = 4 * np.argsort(np.argsort(counts, kind="stable")) // max(1, num_rows)
     gradient = None
     if table is not None and weights is not None and now is not None:
         gradient = _gradient(table, weights, now)

@@ -100,7 +100,7 @@ def test_compiled_layers_give_the_log_probs_and_gradients_of_plain_ones(
     plain = passes(policy)
     recomputed.clear()
 
-    policy.compile_layers()
+    policy.compile_layers(on=True)
     assert policy.slowed == ""
     compiled = passes(policy, LENGTHS[:1])
     # before attention, behind it, and the rest: with a gradient, without, and without
@@ -126,12 +126,12 @@ def test_a_copy_and_a_pass_with_a_cache_are_not_compiled_again(
     policy = packed_policy(tmp_path, model_folder)
     ids = torch.arange(2, 12)[None]
     expected = policy.body(input_ids=ids, use_cache=True)[0]
-    policy.compile_layers()
+    policy.compile_layers(on=True)
     counted = len(graphs)
 
     found = policy.body(input_ids=ids, use_cache=True)[0]
     passes(policy.copied())
-    policy.compile_layers()
+    policy.compile_layers(on=True)
 
     assert 0 < counted == len(graphs)
     assert torch.equal(found, expected)
@@ -150,7 +150,7 @@ def test_layers_that_cannot_be_compiled_stay_plain_with_one_reason(
     policy = packed_policy(tmp_path, model_folder)
     plain = passes(policy)
 
-    policy.compile_layers()
+    policy.compile_layers(on=True)
     kernels._compiled_forward.cache_clear()
 
     assert "BackendCompilerFailed" in policy.slowed
@@ -161,9 +161,9 @@ def test_layers_that_cannot_be_compiled_stay_plain_with_one_reason(
 
 def test_padded_and_flat_models_are_not_compiled(graphs, policy):
     assert policy.form == "flat"
-    policy.compile_layers()
+    policy.compile_layers(on=True)
     policy.form = "padded"
-    policy.compile_layers()
+    policy.compile_layers(on=True)
 
     assert graphs == []
     assert not any("forward" in vars(layer) for layer in policy.body.layers)
@@ -184,7 +184,8 @@ def test_long_phases_of_one_gpu_are_compiled(
     monkeypatch.setattr(state, "make_phase", lambda *_, **__: None)
     compiled = []
     policy = SimpleNamespace(
-        device=torch.device(device), compile_layers=lambda: compiled.append(1)
+        device=torch.device(device),
+        compile_layers=lambda *, on: compiled.extend([1] * on),
     )
     policy.whole = policy if is_whole else None
     run = SimpleNamespace(

@@ -281,13 +281,32 @@ def test_a_resumed_run_keeps_the_engine_that_auto_began_with(began_with):
 
 @pytest.mark.usefixtures("installed")
 def test_several_processes_go_by_the_sizes():
-    policy, many = large_policy(), {"distributed": {"num_processes": 2}}
-    longer = {"rollout": {"max_new_tokens": 600}}
-    note_runs(policy, "built-in decoder", 9_000, **longer)
-    note_runs(policy, "vLLM 0.32.0", 1, **longer)
+    policy, config = large_policy(), config_of(rollout={"max_new_tokens": 600})
+    note_runs(policy, "built-in decoder", 9_000, rollout={"max_new_tokens": 600})
+    note_runs(policy, "vLLM 0.32.0", 1, rollout={"max_new_tokens": 600})
 
-    assert "9,000" in why_not_vllm(config_of(**longer), policy)
-    assert why_not_vllm(config_of(**longer, **many), policy) == ""
+    assert "9,000" in why_not_vllm(config, policy)
+    assert why_not_vllm(config, policy, is_alone=False) == ""
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    "line", ["3", "[]", '{"work": 1}', '{"rate": null}', '"x', b"\xff\xfe"]
+)
+def test_a_damaged_line_of_speeds_is_passed_over(line, tmp_path):
+    policy = large_policy()
+    path = tmp_path / "cohort" / "sampling.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((line if isinstance(line, bytes) else line.encode()) + b"\n")
+    note_runs(policy, "built-in decoder", 9_000)
+
+    assert speeds.read_speeds(speeds.work_of(config_of(), policy)) != {}
+
+
+def test_a_run_that_sampled_nothing_notes_no_speed(tmp_path):
+    speeds.note_speed(["work"], "own", num_tokens=0, seconds=0.0, num_steps=1)
+
+    assert speeds.read_speeds(["work"]) == {}
 
 
 def test_a_folder_that_cannot_be_written_ends_no_run(monkeypatch, tmp_path):

@@ -143,7 +143,7 @@ def test_shares_are_split_by_length_and_sign(run, alice_client):
 
     splits = dict(response.context["splits"])
     assert splits["Token truncation at 2"][4:] == pytest.approx([1, 1], abs=0.02)
-    assert splits["No correction"] == [0.0, None, None, None, 0.0, 0.0]
+    assert splits["No correction"] == [0.0] * 6
 
 
 def test_a_run_without_the_event_says_why(team, alice_client):
