@@ -184,6 +184,11 @@ def read_launch(team: Team, payload: LaunchIn) -> LaunchDraft:
     if payload.evaluation_sets is not None:
         form.eval_sets = read_drafts(_controls(payload.evaluation_sets), choices)
     form.fill_in(start, payload.model, {})
+    # A team's only one is the default of what is not sent, not of another's number.
+    if payload.dataset_version_id is not None:
+        form.dataset = str(payload.dataset_version_id)
+    if payload.recipe_version_id is not None:
+        form.recipe = str(payload.recipe_version_id)
     if payload.toml is not None:
         draft = apply_toml(form, payload.toml)
         if draft.problems:

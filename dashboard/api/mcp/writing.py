@@ -1,14 +1,17 @@
 """The tools that change something: a dry run first, then the same call with its code.
 
-The code is bound to the token, the arguments and what was read. It holds until
-something of that changes, and does its work once.
+The code is bound to the token, the arguments and what was read. It holds for an hour,
+until something of that changes, and does its work once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.db import transaction
@@ -39,10 +42,12 @@ from dashboard.api.schemas import IdIn, StepIn
 from dashboard.runs.attributes import describe_run
 from dashboard.runs.changes import MAX_STEPS
 from dashboard.runs.control import describe_loss
+from dashboard.runs.launch.draft import LaunchDraft
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
 CODE_CHARS = 32
+CODE_SECONDS = 3_600
 
 
 class Deed(Arguments):
@@ -75,7 +80,9 @@ def confirmed(
     said = write([type(arguments).__name__, arguments.model_dump(exclude=own)])
     if arguments.dry_run:
         answer, facts = plan()
-        return {**answer, "is_dry_run": True, "confirm": _code(token.pk, said, facts)}
+        nonce = f"{int(time.time()):x}{secrets.token_hex(4)}"
+        confirm = f"{nonce}.{_code(token.pk, said, facts, nonce)}"
+        return {**answer, "is_dry_run": True, "confirm": confirm}
     if not arguments.confirm:
         raise refuse_field(
             "confirm",
@@ -84,9 +91,12 @@ def confirmed(
             "mcp.confirm_required",
         )
 
+    nonce, _, code = arguments.confirm.partition(".")
+
     def do_once() -> HttpResponse:
         _, facts = plan()
-        if not constant_time_compare(arguments.confirm, _code(token.pk, said, facts)):
+        expected = _code(token.pk, said, facts, nonce)
+        if not constant_time_compare(code, expected) or _is_old(nonce):
             raise Problem(
                 409,
                 "Nothing changed: the arguments, or what they refer to, differ from "
@@ -95,11 +105,15 @@ def confirmed(
             )
         return JsonResponse(do())
 
-    # Without a key, the code is used once.
-    key = f"mcp:{arguments.key or arguments.confirm}"
+    # A code is used once, and a key in all that has it.
     digest = hashlib.sha256(said.encode()).hexdigest()
+    once = partial(replay_once, token, f"mcp:{nonce}", digest)
     with transaction.atomic():
-        response = replay_once(token, key, digest, do_once)
+        if arguments.key:
+            keyed = partial(replay_once, token, f"mcp-key:{arguments.key}", digest)
+            response = keyed(lambda: once(do_once))
+        else:
+            response = once(do_once)
     assert isinstance(response, HttpResponse)
     done: dict[str, Any] = json.loads(response.content)
     if "Idempotent-Replayed" in response.headers:
@@ -107,8 +121,13 @@ def confirmed(
     return done
 
 
-def _code(token_id: int, said: str, facts: Any) -> str:
-    text = write([token_id, said, facts])
+def _is_old(nonce: str) -> bool:
+    """Tell whether the code of a nonce that was made here has expired."""
+    return time.time() - int(nonce[:-8], 16) > CODE_SECONDS
+
+
+def _code(token_id: int, said: str, facts: Any, nonce: str) -> str:
+    text = write([token_id, said, facts, nonce])
     code = salted_hmac("cohort.mcp.confirm", text, algorithm="sha256").hexdigest()
     return code[:CODE_CHARS]
 
@@ -182,8 +201,9 @@ def launch_run(request: ApiRequest, arguments: LaunchRun) -> dict[str, Any]:
         answer = {
             **check.model_dump(exclude={"config", "toml", "fitted_because"}),
             "differs_from": {"start": form.start.title, "settings": differences},
+            **chosen_by(form),
         }
-        return answer, [check.config, check.warnings]
+        return answer, [check.config, check.warnings, chosen_by(form)]
 
     def do() -> dict[str, Any]:
         detail = launch(request, payload).value
@@ -201,6 +221,16 @@ def launch_run(request: ApiRequest, arguments: LaunchRun) -> dict[str, Any]:
         }
 
     return confirmed(request, arguments, plan=plan, do=do)
+
+
+def chosen_by(form: LaunchDraft) -> dict[str, str]:
+    """Name what a launch trains, on what, by which reward."""
+    dataset, recipe = form.dataset_version, form.recipe_version
+    return {
+        "model": form.model_path,
+        "dataset": f"{dataset.dataset.name}@{dataset.number}" if dataset else "",
+        "recipe": f"{recipe.recipe.name}@{recipe.number}" if recipe else "",
+    }
 
 
 CONTROLS = {

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry
+from dashboard.api.mcp import writing
 from dashboard.api.mcp.limits import write_answer
 from dashboard.api.mcp.tools import TOOLS, _schema
 from dashboard.runs.models import Run, RunState
@@ -480,6 +481,58 @@ def test_key_makes_a_launch_take_effect_once(assistant, team):
     other = assistant.call("control_run", do="cancel", **sent)
 
     assert other.startswith("idempotency.key_reused: ")
+
+
+def launch_of(team, **arguments):
+    dataset, recipe = make_dataset(team), make_recipe(team)
+    run = make_run(team, dataset_version=dataset, recipe_version=recipe)
+    model = {"model": "org/model", "settings": {"optim.num_steps": 7}}
+    return {"from_run": run.pk, "name": "new", **model, **arguments}
+
+
+def test_a_confirm_starts_one_run_whatever_the_key(assistant, team):
+    arguments = launch_of(team)
+    dry = assistant.call("launch_run", **arguments)
+    sent = arguments | {"dry_run": False, "confirm": dry["confirm"]}
+
+    ids = {assistant.call("launch_run", **sent, key=key)["id"] for key in ("a", "b")}
+    again = assistant.call("launch_run", **arguments)
+    later = sent | {"confirm": again["confirm"]}
+    later = assistant.call("launch_run", **later, key="c")
+
+    assert len(ids) == 1
+    assert later["id"] not in ids
+
+
+def test_a_confirm_expires(assistant, team, monkeypatch):
+    arguments = launch_of(team)
+    dry = assistant.call("launch_run", **arguments)
+    monkeypatch.setattr(writing, "CODE_SECONDS", -2)
+
+    text = assistant.call(
+        "launch_run", **arguments, dry_run=False, confirm=dry["confirm"]
+    )
+
+    assert text.startswith("mcp.changed: ")
+
+
+def test_a_dry_run_names_what_is_trained(assistant, team):
+    arguments = launch_of(team)
+    other = make_recipe(team, "Other")
+
+    dry = assistant.call("launch_run", **arguments, recipe=other.pk)
+
+    assert dry["model"] == "org/model"
+    assert dry["recipe"] == f"{other.recipe.name}@{other.number}"
+
+
+@pytest.mark.parametrize("field", ["dataset", "recipe"])
+def test_an_unknown_choice_is_not_the_teams_only_one(assistant, team, field):
+    arguments = launch_of(team)
+
+    text = assistant.call("launch_run", **arguments, **{field: 10**6})
+
+    assert isinstance(text, str), "it is a problem"
 
 
 def test_control_that_cannot_be_done_fails_in_the_dry_run(assistant, team):
