@@ -183,7 +183,7 @@ def prepare(
         num_shards=num_shards,
         on_slowed=slowed.append,
         at_rest=prefetch.at_rest,
-        began_with=resumed and saved_controllers(resumed).get("engine"),
+        began_with=saved_controllers(resumed).get("engine") if resumed else None,
     )
     check_environment(policy.tokenizer, config, rows[0], eos_ids=policy.eos_ids)
     renderer = make_renderer(
