@@ -229,7 +229,7 @@ class TokensMeasured(Event):
 
 
 Count = Annotated[int, Field(ge=0, lt=2**32)]
-MAX_COMPLETIONS = 65_536  # of a step, whose gaps are told one by one
+MAX_COMPLETIONS = 65_536  # of a step, with a gap of each
 
 
 class _Sums(_Record):
