@@ -340,8 +340,8 @@ def _fault(e: Evidence) -> Advice | None:
     )
     if not is_known:
         action += (
-            " This trainer reports no age: with age=… of log_mismatch, stale samples "
-            "are told from a fault."
+            " This trainer reports no age. Pass it to log_mismatch, which separates "
+            "stale samples from a fault."
         )
     numbers = [_of_mean(e)]
     grows = e.position_times >= POSITION_TIMES
