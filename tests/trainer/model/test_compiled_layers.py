@@ -14,7 +14,8 @@ from trainer.model.policy import Policy
 from trainer.run import state
 
 # of what dynamo itself does while it looks into functions
-pytestmark = pytest.mark.filterwarnings("ignore")
+# Compiling changes the last bits of what the same process samples later.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 # Three numbers of tokens, of sequences and of prompts.
 LENGTHS = (
     [(9, 5), (9, 7), (4, 12)],
