@@ -20,14 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from cohort.mismatch import (
-    DIFFERENCE_EDGES,
-    GAP_EDGES,
-    NUM_POSITIONS,
-    PROBABILITY_EDGES,
-    SIGNS,
-)
-
 # Of an episode also: turns, it had as many as it may; done, its environment ended it;
 # failed, its environment failed; timeout, it took too long. unknown: of an outside
 # trainer that does not tell.
@@ -303,6 +295,14 @@ class MismatchMeasured(Event):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
+        from cohort.mismatch import (  # noqa: PLC0415 - imports numpy
+            DIFFERENCE_EDGES,
+            GAP_EDGES,
+            NUM_POSITIONS,
+            PROBABILITY_EDGES,
+            SIGNS,
+        )
+
         num = len(self.sums.num_tokens)
         lengths = {
             "completions in groups": (sum(self.sizes) if self.sizes else num, num),

@@ -52,7 +52,7 @@ def test_tokens_are_coloured_and_described(page, run):
     expect(page.get_by_text("5 of 10 tokens")).to_be_visible()
     readout = page.locator("[data-token-readout]")
     expect(readout).to_contain_text("Token 3 of 5 · id 102")
-    expect(readout).to_contain_text("log-prob -4 nats (1.832%)")
+    expect(readout).to_contain_text("log-prob −4 nats (1.83%)")
     expect(readout).to_contain_text("gradient coefficient 1.25")
     expect(page).to_have_url(re.compile("view=tokens"))
 

@@ -47,7 +47,7 @@ def test_a_report_is_written_pinned_and_shared(page, runs, open_browser):
     chart, group, comparison = (page.locator("figure").nth(i) for i in range(3))
     expect(chart).to_contain_text("Pinned 20")
     expect(group).to_contain_text("Live")
-    expect(comparison).to_contain_text("rollout.group_size")
+    expect(comparison).to_contain_text("Group size")
     read_by_keyboard(page)
     group.get_by_role("button", name="Pin now").click()
     expect(page.locator("figure").nth(1)).to_contain_text("Pinned 20")

@@ -67,9 +67,10 @@ def _names(client: Client, team: Team, query: str = "") -> list[str]:
 def test_the_address_filters(alice_client, team, three_runs):
     amber, brave = three_runs["amber"], three_runs["brave"]
     expected = {
-        "": ["calm-wren", "brave-lynx", "amber-otter"],  # the newest first
+        # those at work, then the queue, then the newest
+        "": ["amber-otter", "calm-wren", "brave-lynx"],
         "?state=failed": ["brave-lynx"],
-        "?state=active": ["calm-wren", "amber-otter"],
+        "?state=active": ["amber-otter", "calm-wren"],
         "?model=tiny": ["amber-otter"],
         "?q=OTTER": ["amber-otter"],
         "?q=words": ["brave-lynx"],
