@@ -19,7 +19,7 @@ from cohort.http import Refused, Server, Unreachable, find_server
 AT_ONCE = 8
 MAX_MESSAGE_CHARS = 2**20
 INTERNAL_ERROR, BAD_JSON = -32603, -32700
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+VERSION_FIELD = "io.modelcontextprotocol/protocolVersion"
 # The server checks these headers against the body.
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 SKILL = Path(__file__).with_name("skill.md")
@@ -83,7 +83,7 @@ def _headers_of(message: dict[str, Any]) -> dict[str, str]:
     params = message.get("params")
     params = params if isinstance(params, dict) else {}
     meta = params.get("_meta")
-    version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+    version = meta.get(VERSION_FIELD) if isinstance(meta, dict) else None
     if not isinstance(version, str):
         return {}
     method = str(message.get("method", ""))

@@ -16,8 +16,8 @@ STATELESS = "2026-07-28"
 WITH_HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 VERSIONS = (STATELESS, *WITH_HANDSHAKE)
 VERSION_HEADER = "Mcp-Protocol-Version"
-VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
-CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
+VERSION_FIELD = "io.modelcontextprotocol/protocolVersion"
+CLIENT_FIELD = "io.modelcontextprotocol/clientInfo"
 # Errors of JSON-RPC and of the protocol.
 BAD_JSON, BAD_REQUEST, NO_METHOD, BAD_PARAMS = -32700, -32600, -32601, -32602
 HEADER_MISMATCH, UNKNOWN_VERSION = -32020, -32022
@@ -51,7 +51,7 @@ class Message:
     def client(self) -> str:
         """The client's name and version, as it sends them."""
         meta = _tree(self.params.get("_meta"))
-        info = _tree(meta.get(CLIENT_KEY)) or _tree(self.params.get("clientInfo"))
+        info = _tree(meta.get(CLIENT_FIELD)) or _tree(self.params.get("clientInfo"))
         words = (info.get("name"), info.get("version"))
         return " ".join(word for word in words if isinstance(word, str))
 
@@ -92,17 +92,17 @@ def read_message(tree: dict[str, Any], headers: Mapping[str, str]) -> Message:
         version=headers.get(VERSION_HEADER, ""),
     )
     meta = _tree(message.params.get("_meta"))
-    version = message.version or meta.get(VERSION_KEY, "")
+    version = message.version or meta.get(VERSION_FIELD, "")
     if version not in (*VERSIONS, ""):
         raise Fault(
             UNKNOWN_VERSION,
             "Unsupported protocol version.",
             data={"supported": VERSIONS, "requested": str(version)[:60]},
         )
-    if STATELESS not in (message.version, meta.get(VERSION_KEY)):
+    if STATELESS not in (message.version, meta.get(VERSION_FIELD)):
         return message
     expected = {
-        VERSION_HEADER: meta.get(VERSION_KEY),
+        VERSION_HEADER: meta.get(VERSION_FIELD),
         "Mcp-Method": message.method,
     }
     if parameter := NAMED.get(message.method):
