@@ -161,7 +161,8 @@ def dataset(
         "left_out_place": place_of(version.source.get("format")),
     }
     is_further = "on" in request.GET and "HX-Request" in request.headers
-    if not (is_further or context["importing"]):
+    is_used = vars(version)["num_uses"] > 0  # versions_with_use counts it
+    if not (is_further or context["importing"] or is_used):
         context["remarks"] = remark_on(version)
     template = "rows_further" if is_further else "detail"
     return render(request, f"datasets/{template}.html", context)
