@@ -203,6 +203,10 @@ def test_the_run_has_a_line_and_a_tab(alice_client, run):
     live = alice_client.get(f"/alpha/runs/{run.pk}/alerts.json").json()
 
     assert "1 alert" in overview
+    page = alice_client.get(f"/alpha/runs/{run.pk}/").text
+    assert re.findall(r'title="([^"]*, step \d+)" data-alerts-newest', page) == [
+        "KL, step 7"
+    ]
     health = alice_client.get(f"/alpha/runs/{run.pk}/health/").text
     assert re.findall(r"<span data-num-open>(\d+)<", health) == ["1"]
     assert len(re.findall(r'class="health-alert ', health)) == 1

@@ -509,7 +509,7 @@ def test_missing_values_are_not_zero(alice_client, imported):
     assert "length unknown" in text
     assert "end unknown" in text
     assert 'data-label="Advantage"><span class="number">–</span>' in text
-    assert "verl" in text
+    assert "imported from verl" in text
     prompts = alice_client.get(reverse("run_prompts", args=["alpha", imported.pk]))
     lines = {line.position: line for line in prompts.context["lines"]}
     assert (lines[0].num_right, lines[0].num_scored) == (3, 6)
