@@ -109,7 +109,7 @@ class _ImportHook:
                 run_module(module)
                 _add_to(module)
 
-            spec.loader.exec_module = run  # type: ignore[method-assign]
+            spec.loader.exec_module = run  # type: ignore[method-assign]  # of this loader alone
         return spec
 
 

@@ -147,7 +147,7 @@ def _unpack(rows: Sequence[MismatchStep]) -> Mismatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepMismatch:
-    """A step, and what is known of each of its N completions beside the sums."""
+    """The gap of one step, with prompt, length and reward of its N completions."""
 
     step: Mismatch  # of this step alone
     prompts: Counts  # [N] prompt_index of its group; -1, here and below: not known

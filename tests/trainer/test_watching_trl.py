@@ -192,7 +192,7 @@ def test_all_of_every_step_is_reported(model_folder, tmp_path, fake, server):
     assert "grad_norm" not in steps[1]
     assert steps[1]["reward/length/mean"] is not None  # from its completions
     assert [e.step for e in fake.events if isinstance(e, Evaluated)] == [2, 3]
-    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert fake.events[-1].type == "run_finished"
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.9])
@@ -292,7 +292,7 @@ def test_report_to_reports_as_watching_does(
     assert [o["name"] for o in fake.openings] == ["theirs"]
     assert sorted(steps_of(fake)) == [1, 2, 3]
     assert all(len(groups_of(fake, step)) == 2 for step in (1, 2, 3))
-    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert fake.events[-1].type == "run_finished"
 
 
 def test_a_watched_trainer_with_report_to_is_reported_once(
@@ -379,7 +379,7 @@ def test_an_error_of_the_watcher_never_reaches_the_training(
     trainer.train()
 
     assert trainer.state.global_step == 3
-    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert fake.events[-1].type == "run_finished"
     assert [r.levelname for r in caplog.records if r.name == "cohort"][:1] == ["ERROR"]
 
 

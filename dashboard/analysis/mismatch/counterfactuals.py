@@ -434,7 +434,9 @@ def _effective(weights: Numbers, counts: Numbers) -> float | None:
 def _gradient(
     table: TokenTable, weights: Numbers, now: Numbers
 ) -> tuple[float | None, float | None, float | None]:
-    """Return what is kept where A > 0 and A < 0, and the cosine with today's."""
+    """Return the shares of the gradient that stay for A > 0 and A < 0, and its cosine
+    with today's gradient.
+    """
     scale = np.divide(weights, now, out=np.ones_like(now), where=now != 0)
     before, after = table.coefficients, table.coefficients * scale
     kept = []

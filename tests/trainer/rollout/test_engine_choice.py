@@ -222,7 +222,7 @@ def test_auto_goes_by_what_both_engines_sampled_here(rates, steps, reason):
     config = config_of(optim={"num_steps": steps}, **longer)
     note_runs(policy, "built-in decoder", 9 * own, **longer)  # of long ago
     note_runs(policy, "built-in decoder", own, count=5, **longer)
-    assert why_not_vllm(config, policy) == ""  # nothing is known of vLLM
+    assert why_not_vllm(config, policy) == ""  # no run of vLLM is recorded
     note_runs(policy, "vLLM 0.31.0", 1, count=5, **longer)
     note_runs(policy, "vLLM 0.32.0", vllm, **longer)
 
