@@ -323,14 +323,15 @@ def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
     else:
         version = find_recipe_version(team, payload.recipe_version_id or 0)
         recipe = Recipe.model_validate(version.spec)
-    if not payload.may_ask and calls_models(recipe):
+    asks = calls_models(recipe)
+    if not payload.may_ask and asks:
         raise refuse_field(
             "body.may_ask",
             "The recipe calls a judge. Send may_ask: true to allow its requests.",
             code="rewards.judge_not_allowed",
         )
     texts, samples = _tried_samples(team, payload, recipe)
-    score = ask_models if payload.may_ask else try_groups
+    score = ask_models if asks else try_groups
     (trials,) = score(recipe, [samples], seconds=TRY_SECONDS, owner=f"team {team.pk}")
     return RecipeTryOut(
         **_summarize(recipe).model_dump(),

@@ -278,6 +278,18 @@ def test_recipe_without_anything_to_try_gets_422(program, body, code):
     assert (response.status_code, response.json()["code"]) == (422, code)
 
 
+def test_a_recipe_without_a_judge_is_scored_in_a_child_though_it_may_ask(
+    team, alice, monkeypatch
+):
+    writer = Program(make_token(alice, "write"))
+    monkeypatch.setattr("dashboard.api.recipes.ask_models", None)
+    body = {"spec": SPEC, "dataset_version_id": make_dataset(team, "tried").pk}
+
+    answer = writer.post("/recipes/try", {**body, "texts": ["3"], "may_ask": True})
+
+    assert answer.status_code == 200
+
+
 def test_judge_is_asked_only_if_allowed_and_with_the_scope_write(program, team):
     body = {"spec": JUDGE, "dataset_version_id": make_dataset(team, "tried").pk}
 
