@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,12 +72,18 @@ def parse(body: bytes) -> dict[str, Any]:
     if not isinstance(tree, dict) or tree.get("jsonrpc") != "2.0":
         raise Fault(BAD_REQUEST, "Send one JSON-RPC 2.0 message, not a batch.")
     is_named = isinstance(tree.get("method"), str)
-    has_id = isinstance(tree.get("id", 0), str | int | float)
+    has_id = _is_id(tree.get("id", 0))
     if not (is_named and has_id and isinstance(tree.get("params", {}), dict)):
         raise Fault(
             BAD_REQUEST, "A message has a method, an id and parameters by name."
         )
     return tree
+
+
+def _is_id(value: Any) -> bool:
+    """Tell whether a response can repeat it: 1e400 is no number in JSON."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, str) or (is_number and abs(value) < math.inf)
 
 
 def _refuse_constant(name: str) -> None:

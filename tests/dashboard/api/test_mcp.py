@@ -82,6 +82,8 @@ def test_notification_is_accepted_without_a_body(assistant):
     [
         ("{", 400, -32700),
         ('{"jsonrpc": "2.0", "id": NaN, "method": "ping"}', 400, -32700),
+        ('{"jsonrpc": "2.0", "id": 1e400, "method": "ping"}', 400, -32600),
+        ('{"jsonrpc": "2.0", "id": true, "method": "ping"}', 400, -32600),
         ("[" * 100_000, 400, -32700),
         ([message()], 400, -32600),
         ({"id": 1, "method": "ping"}, 400, -32600),
