@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any, TextIO
@@ -30,6 +31,9 @@ def print_skill(_: Namespace) -> None:
 
 
 def serve(_: Namespace) -> None:
+    if isinstance(sys.stdin, TextIOWrapper):
+        # A line that is not UTF-8 gets an error, and ends nothing.
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     relay(find_server(), sys.stdin, sys.stdout)
 
 
@@ -39,7 +43,11 @@ def relay(server: Server, source: TextIO, target: TextIO) -> None:
 
     def answer(line: str) -> None:
         try:
-            if (response := _ask(server, line)) is not None:
+            try:
+                response = _ask(server, line)
+            except UnicodeEncodeError:
+                response = _error(None, BAD_JSON, "The line is not UTF-8.")
+            if response is not None:
                 with lock:
                     target.write(json.dumps(response) + "\n")
                     target.flush()

@@ -112,14 +112,16 @@ def test_parallel_calls_wait_for_their_turn(world):
 
 
 def test_stdio_answers_an_error_while_the_server_is_away(db):
+    odd = b'{"jsonrpc": "2.0", "id": 2, "method": "\xff"}'
     lines = ['{"jsonrpc": "2.0", "id": 1, "method": "ping"}', "{", "[]"]
+    lines.append(odd.decode("utf-8", "surrogateescape"))
     target = io.StringIO()
 
     relay(Server("http://127.0.0.1:9", "t"), io.StringIO("\n".join(lines)), target)
 
     responses = map(json.loads, target.getvalue().splitlines())
     codes = [response["error"]["code"] for response in responses]
-    assert sorted(codes) == [-32700, -32700, -32603]
+    assert sorted(codes) == [-32700, -32700, -32700, -32603]
 
 
 def commands_of_skill():
