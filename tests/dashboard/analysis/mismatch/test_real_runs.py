@@ -3,68 +3,17 @@
 import pytest
 
 from dashboard.analysis.mismatch.advice import read_lab
-from dashboard.completions.mismatch import pack_mismatch
-from dashboard.completions.models import GroupTokens
-from dashboard.completions.tokens import pack_tokens
-from tests.dashboard.completions.factories import (
-    START,
-    make_config,
-    make_group,
-    make_run,
-)
-from tests.trainer.tiny import (
-    config_tree,
-    only,
-    read_events,
-    run_trainer,
-    write_config,
-    write_model,
-    write_rows,
-)
-from trainer.events import MismatchMeasured, TokensMeasured
+from tests.dashboard.analysis.mismatch.trained import train_and_store
+from tests.trainer.tiny import write_model
 
 
 @pytest.fixture
 def train(team, tmp_path):
     """Train a tiny model, and store what it measured."""
 
-    def train(**parts):
-        rows = write_rows(tmp_path / "rows.jsonl")
+    def train(rollout=None, **parts):
         model = write_model(tmp_path / "model")
-        rollout = parts.pop("rollout", {})
-        size = {"prompts_per_step": 8, "group_size": 8, "max_new_tokens": 24}
-        tree = config_tree(
-            model,
-            rows,
-            rollout=size | rollout,
-            evaluation={"every_steps": 0},
-            logging={"tokens_every_steps": 1},
-            **parts,
-        )
-        done = run_trainer(
-            "run", write_config(tmp_path, tree), "--out", tmp_path / "out"
-        )
-        assert done.returncode == 0, done.stderr
-        events = read_events(tmp_path / "out" / "events.jsonl")
-        config = make_config(rollout=rollout, loss=parts.get("loss", {}))
-        run = make_run(team, config=config)
-        device = only(events, "run_started")[0]["device"]
-        run.events.create(
-            attempt=1,
-            line=1,
-            seq=1,
-            step=0,
-            time=START,
-            type="run_started",
-            body={"device": device},
-        )
-        for event in only(events, "mismatch_measured"):
-            pack_mismatch(MismatchMeasured.model_validate(event), run.pk).save()
-        for event in only(events, "tokens_measured"):
-            group = make_group(run, event["step"], prompt_index=event["prompt_index"])
-            values = TokensMeasured.model_validate(event).completions
-            GroupTokens.objects.create(group=group, packed=pack_tokens(values))
-        return run
+        return train_and_store(team, tmp_path, model, rollout or {}, **parts)
 
     return train
 
