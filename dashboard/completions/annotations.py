@@ -1,4 +1,7 @@
-"""Annotations of groups and completions: thumbs, tags, comments; their exports."""
+"""Annotations of groups and completions: thumbs, tags, comments; their exports.
+
+Comments are written in dashboard/analysis/comments.py.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,17 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404
-from django.utils import timezone
 
 from cohort.lines import number
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.completions.models import (
-    MAX_COMMENT_CHARS,
     MAX_TAG_CHARS,
     NUM_COMPLETIONS,
     Comment,
     Completion,
     Group,
     GroupCompletions,
-    Mention,
     Tag,
     Thumb,
 )
@@ -34,54 +34,15 @@ from dashboard.project.database import clean_text, fetch_all
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 
-# The characters of a Django username; punctuation after it does not count.
-NAME = re.compile(r"(?<![\w@.+-])@([\w@.+-]*\w)")
-MAX_MENTIONS = 50  # of a comment
-
 MAX_TAGS = 20
-MAX_COMMENTS = 200
 TAG = re.compile(rf"[\w][\w.:+-]{{0,{MAX_TAG_CHARS - 1}}}")
 MAX_SUGGESTED = 100
 AT_ONCE = 50  # groups in memory
-Key = tuple[int, int | None]  # group ID and position
+Key = tuple[int | None, int | None]  # group ID and position
 KINDS_OF_GROUPS = """
     SELECT EXISTS (SELECT FROM samples_thumb WHERE group_id = ANY(%(ids)s)),
     EXISTS (SELECT FROM samples_tag WHERE group_id = ANY(%(ids)s)),
     EXISTS (SELECT FROM samples_comment WHERE group_id = ANY(%(ids)s))"""
-
-
-def find_mentioned(team: Team, text: str) -> list[User]:
-    """Find the team's members that a text mentions, ignoring case."""
-    names = {name.lower() for name in NAME.findall(text)}
-    members = [user for user in team.members.all() if user.username.lower() in names]
-    return members[:MAX_MENTIONS]
-
-
-def mention(comment: Comment, team: Team) -> None:
-    """Notify mentioned members, except the author."""
-    Mention.objects.bulk_create(
-        Mention(comment=comment, user=user)
-        for user in find_mentioned(team, comment.text)
-        if user != comment.user
-    )
-
-
-def mentions_of(user: User, team: Team) -> QuerySet[Mention]:
-    return (
-        Mention.objects.filter(
-            user=user,
-            comment__group__run__team=team,
-            comment__group__run__deleted_at=None,
-        )
-        .select_related("comment__user", "comment__group__run")
-        .order_by("-id")
-    )
-
-
-def see_mentions(user: User, ids: list[int]) -> None:
-    Mention.objects.filter(user=user, pk__in=ids, seen_at=None).update(
-        seen_at=timezone.now()
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +66,8 @@ class Target:
         return Tag.objects.filter(group=self.group, position=self.position)
 
     @property
-    def comments(self) -> QuerySet[Comment]:
-        return Comment.objects.filter(group=self.group, position=self.position)
+    def team(self) -> Team:
+        return self.group.run.team
 
 
 def find_target(group: Group, position: str) -> Target:
@@ -134,10 +95,11 @@ def judge(user: User, target: Target, *, is_up: bool | None) -> None:
         Thumb.objects.update_or_create(**at, defaults={"is_up": is_up})
 
 
-def _record(user: User, target: Target, verb: str, **detail: Any) -> None:
+def record_annotation(user: User, target: Target, verb: str, **detail: Any) -> None:
+    """Write it into the audit log, with its place."""
     group = target.group
     detail |= {"run": group.run_id, "completion": target.position}
-    record(group.run.team, user, verb, group, **detail)
+    record(target.team, user, verb, group, **detail)
 
 
 @transaction.atomic
@@ -159,46 +121,13 @@ def add_tag(user: User, target: Target, text: str) -> None:
         group=target.group, position=target.position, name=name, defaults={"user": user}
     )
     if is_new:
-        _record(user, target, "group.tagged", tag=name)
+        record_annotation(user, target, "group.tagged", tag=name)
 
 
 @transaction.atomic
 def remove_tag(user: User, target: Target, name: str) -> None:
     if target.tags.filter(name=clean_text(name)).delete()[0]:
-        _record(user, target, "group.untagged", tag=clean_text(name))
-
-
-@transaction.atomic
-def add_comment(user: User, target: Target, text: str) -> None:
-    # Forms send CR LF; the author's character count has one for a line end.
-    text = clean_text(text).replace("\r\n", "\n").strip()
-    if not text:
-        raise UserError("samples.empty_comment", "A comment requires text.")
-    if len(text) > MAX_COMMENT_CHARS:
-        raise UserError(
-            "samples.comment_too_long",
-            f"A comment has at most {MAX_COMMENT_CHARS:,} characters; got "
-            f"{len(text):,}. Shorten it.",
-        )
-    if target.comments.count() >= MAX_COMMENTS:
-        raise UserError(
-            "samples.too_many_comments",
-            f"{target} already has {MAX_COMMENTS} comments, the maximum.",
-        )
-    comment = Comment.objects.create(
-        group=target.group, position=target.position, user=user, text=text
-    )
-    mention(comment, target.group.run.team)
-    _record(user, target, "group.commented", comment=comment.pk)
-
-
-@transaction.atomic
-def delete_comment(user: User, target: Target, comment_id: str) -> None:
-    """Only the user's own."""
-    if not (comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18):
-        return
-    if target.comments.filter(user=user, pk=int(comment_id)).delete()[0]:
-        _record(user, target, "group.comment_deleted", comment=int(comment_id))
+        record_annotation(user, target, "group.untagged", tag=clean_text(name))
 
 
 @dataclass(kw_only=True, slots=True)
@@ -272,7 +201,7 @@ def annotated_group_ids(run: Run) -> list[int]:
 
 
 def has_annotations(run: Run) -> bool:
-    return any(rows.exists() for rows in _of_run(run))
+    return run.comments.exists() or any(rows.exists() for rows in _of_run(run))
 
 
 def _of_run(run: Run) -> list[QuerySet[Any]]:
@@ -281,13 +210,18 @@ def _of_run(run: Run) -> list[QuerySet[Any]]:
 
 
 def annotation_lines(run: Run) -> Iterator[str]:
-    """Write a line for each annotated group and completion."""
+    """Write a line for the run's own comments, and each annotated group and
+    completion.
+    """
+    if comments := list(run.comments.select_related("user").order_by("pk")):
+        row = {**_place_fields(run, None), "position": None}
+        yield _line(row | Annotations(comments=comments).as_json())
     for group, completions, by_key in _read(run):
         for position in [None, *completions]:
             annotations = by_key.get((group.pk, position))
             if annotations is None:
                 continue
-            row = {**_group_fields(run, group), "position": position}
+            row = {**_place_fields(run, group), "position": position}
             if position is not None:
                 completion = completions[position]
                 scores = map(number, completion.rule_scores)
@@ -330,7 +264,7 @@ def preference_lines(run: Run) -> Iterator[str]:
                         **pair,
                         "chosen_reward": number(good.reward),
                         "rejected_reward": number(bad.reward),
-                        **_group_fields(run, group),
+                        **_place_fields(run, group),
                         "chosen_position": good.position,
                         "rejected_position": bad.position,
                     }
@@ -353,12 +287,12 @@ def _read(
             yield group, {c.position: c for c in group.completions}, by_key
 
 
-def _group_fields(run: Run, group: Group) -> dict[str, Any]:
+def _place_fields(run: Run, group: Group | None) -> dict[str, Any]:
     return {
         "run": run.name,
         "run_id": run.pk,
-        "step": group.step,
-        "prompt_index": group.prompt_index,
+        "step": group.step if group else None,
+        "prompt_index": group.prompt_index if group else None,
     }
 
 

@@ -72,11 +72,43 @@ class Tag(Annotation):
         return self.name
 
 
-class Comment(Annotation):
+class Comment(models.Model):
+    """A user's comment on a group, one of its completions, a run or a report."""
+
+    group = models.ForeignKey(
+        "samples.Group",
+        models.CASCADE,
+        null=True,
+        related_name="comments",
+        db_index=False,
+    )
+    position = models.PositiveSmallIntegerField(null=True)  # None: no completion
+    # Pages of the previous release join this table and name a bare run_id.
+    run = models.ForeignKey(
+        Run,
+        models.CASCADE,
+        null=True,
+        related_name="comments",
+        db_column="commented_run_id",
+    )
+    report = models.ForeignKey(
+        "reports.Report", models.CASCADE, null=True, related_name="comments"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
     user = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
     text = models.TextField()
 
     class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.CheckConstraint(
+                condition=(
+                    Q(group__isnull=False, run=None, report=None)
+                    | Q(group=None, position=None, run__isnull=False, report=None)
+                    | Q(group=None, position=None, run=None, report__isnull=False)
+                ),
+                name="comment_has_one_target",
+            ),
+        ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["group", "position"], name="comment_of_group"),
         ]

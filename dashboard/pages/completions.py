@@ -1,13 +1,12 @@
-"""A run's completions: search, annotations, exports; and a user's mentions."""
+"""A run's completions: search, annotations, exports."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -24,22 +23,17 @@ from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.completions.annotations import (
     EXPORTS,
     Annotations,
-    Target,
-    add_comment,
     add_tag,
-    delete_comment,
     find_target,
     judge,
-    mentions_of,
     read_annotations,
     remove_tag,
-    see_mentions,
     suggest_tags,
 )
 from dashboard.completions.flags import ENDS, EPISODE_ENDS
-from dashboard.completions.forms import CompletionFilterForm, MentionForm
+from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.groups import get_group
-from dashboard.completions.models import Completion, Mention
+from dashboard.completions.models import Completion
 from dashboard.completions.prompts import read_snippets_of
 from dashboard.completions.rewards import outcomes_of, why_never_right
 from dashboard.completions.search.annotated import Label, read_labels
@@ -49,25 +43,22 @@ from dashboard.completions.search.facets import Facet, Facets
 from dashboard.completions.search.results import TEXT_SECONDS, Found, find
 from dashboard.completions.search.text import excerpt
 from dashboard.completions.turns import messages_of
+from dashboard.pages.comments import COMMENT_ACTIONS, Action, act
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 from dashboard.web.downloads import attach
 
 ATTEMPTS = 3  # of a search while its blocks are replaced
-MENTIONS_PER_PAGE = 50
 END_WORDS = {"length": "truncated", "stop": "", **EPISODE_ENDS}
 MAX_RULES = 4  # of a result; the group shows all
-Action = Callable[[User, Target, str], None]
-# By the name of the submitted button or field.
 ACTIONS: dict[str, Action] = {
     "judge": lambda user, target, value: judge(
         user, target, is_up={"good": True, "bad": False}.get(value)
     ),
     "untag": remove_tag,
-    "uncomment": delete_comment,
     "tag": add_tag,
-    "comment": add_comment,
+    **COMMENT_ACTIONS,
 }
 
 
@@ -83,14 +74,7 @@ def group_marks(
 ) -> HttpResponse:
     group = get_group(run, step, prompt)
     target = find_target(group, request.POST.get("position", ""))
-    action = next((name for name in ACTIONS if name in request.POST), None)
-    problem = "The request contains no action."
-    if action:
-        problem = ""
-        try:
-            ACTIONS[action](membership.user, target, request.POST[action])
-        except ValueError as error:
-            problem = str(error)
+    outcome = act(request, ACTIONS, target)
     if getattr(request, "htmx", False):
         marks = read_annotations([group.pk], membership.user)
         context: dict[str, Any] = {
@@ -101,13 +85,11 @@ def group_marks(
             "key": target.key,
             "marks": marks.get((group.pk, target.position), Annotations()),
             "can_write": membership.can_write,
-            "problem": problem,
-            "action": action,
-            "typed": request.POST.get(action or "", ""),
+            **outcome,
         }
         return render(request, "completions/marks.html", context)
-    if problem:
-        messages.error(request, problem)
+    if outcome["problem"]:
+        messages.error(request, outcome["problem"])
     at = "#group-marks" if target.position is None else f"#completion-{target.position}"
     return redirect(reverse("group", args=[team.slug, run.pk, step, prompt]) + at)
 
@@ -212,17 +194,3 @@ def _find(
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt has raised")
-
-
-@require_safe
-@look_up(get_membership)
-def mentions(request: Request, membership: Membership, team: Team) -> HttpResponse:
-    """List the user's own mentions; showing the page marks them as seen."""
-    mentions_ = mentions_of(membership.user, team)
-    number = MentionForm.read(request.GET).value("page")
-    page: Page[Mention] = Paginator(mentions_, MENTIONS_PER_PAGE).get_page(number)
-    context = {"team": team, "page": page, "mentions": list(page)}
-    response = render(request, "completions/mentions.html", context)
-    if request.method == "GET":
-        see_mentions(membership.user, [mention.pk for mention in page])
-    return response

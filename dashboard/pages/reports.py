@@ -25,6 +25,7 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
+from dashboard.analysis.comments import comments_on
 from dashboard.analysis.reports import rendering
 from dashboard.analysis.reports.block_options import InsertForm, list_blocks
 from dashboard.analysis.reports.document import Shown, show_one, show_report, show_text
@@ -73,6 +74,7 @@ def render_report(
         "parts": parts,
         "can_write": membership.can_write,
         "num_live": sum(isinstance(p, Shown) and p.pin is None for p in parts),
+        "comments": list(comments_on(report)),
         **more,
     }
     return render(request, "reports/report.html", context)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.analysis.audit.jumps import differences, explain_jump
+from dashboard.analysis.comments import comments_on
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.run_charts import chart_context, read_features
@@ -87,6 +88,7 @@ def run(request: Request, team: Team, run: Run) -> HttpResponse:
         "starting": _starting(run, config),
         "failure": _failure(run),
         "reward_edit": _reward_edit(run),
+        "comments": list(comments_on(run)),
     }
     return render(request, "runs/overview.html", context)
 

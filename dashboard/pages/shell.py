@@ -24,8 +24,8 @@ from dashboard.accounts.access import (
 )
 from dashboard.accounts.models import Membership, Team
 from dashboard.alerts.models import Alert, AlertState
+from dashboard.analysis.comments import mentions_of
 from dashboard.analysis.reports.models import Report
-from dashboard.completions.annotations import mentions_of
 from dashboard.datasets.limits import is_disk_full
 from dashboard.help.pages import MAX_QUERY, all_pages
 from dashboard.pages.requests import Request, read_id
@@ -111,10 +111,12 @@ COUNTS = """
 SELECT id, (
     SELECT count(*) FROM samples_mention
     JOIN samples_comment ON samples_comment.id = comment_id
-    JOIN samples_group ON samples_group.id = group_id
-    JOIN runs_run ON runs_run.id = run_id
+    LEFT JOIN samples_group ON samples_group.id = group_id
+    LEFT JOIN runs_run ON runs_run.id = coalesce(run_id, commented_run_id)
+    LEFT JOIN reports_report ON reports_report.id = report_id
     WHERE samples_mention.user_id = place.user_id AND seen_at IS NULL
-    AND team_id = place.team_id AND deleted_at IS NULL
+    AND coalesce(runs_run.team_id, reports_report.team_id) = place.team_id
+    AND deleted_at IS NULL
 ), own.* FROM accounts_membership AS place LEFT JOIN LATERAL (SELECT (
     SELECT count(*) FROM runs_run WHERE team_id = place.team_id
     AND state = ANY(%(held)s) AND origin = '{}' AND deleted_at IS NULL
@@ -296,6 +298,7 @@ OF_A_RUN = (
     Entry("Rescoring", "rescorings?run={run}", "rescore test on a past run"),
     Entry("Seed bands", "compare?runs={run}", "compare set of seeds interval baseline"),
     Entry("Sweep of the run", "sweep?runs={run}", "hyperparameters parallel plot"),
+    Entry("Comments", "run#comments", "discuss note mention"),
     Entry("Machine", "run_metrics#machine", "system gpu cpu memory disk network"),
     Entry("Try a checkpoint", "run_try", "chat playground base model"),
     Entry("Extend or change the run", "run_change", "more steps live", "write"),

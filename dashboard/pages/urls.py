@@ -16,6 +16,7 @@ from dashboard.pages import (
     account,
     alerts,
     checkpoints,
+    comments,
     compare,
     completions,
     compute,
@@ -372,6 +373,7 @@ REPORTS = [
     path(
         "<int:report_id>/blocks/<int:index>", reports.report_block, name="report_block"
     ),
+    path("<int:report_id>/comments", comments.report_comments, name="report_comments"),
     path("<int:report_id>/pin", reports.report_pin, name="report_pin"),
     path("<int:report_id>/share", reports.report_share, name="report_share"),
     path("<int:report_id>/delete", reports.report_delete, name="report_delete"),
@@ -455,6 +457,7 @@ RUNS: list[URLPattern] = [
     path("<int:run_id>/stop", run_actions.run_stop, name="run_stop"),
     path("<int:run_id>/cancel", run_actions.run_cancel, name="run_cancel"),
     path("<int:run_id>/change/", run_actions.run_change, name="run_change"),
+    path("<int:run_id>/comments", comments.run_comments, name="run_comments"),
     path("<int:run_id>/lineage/", run_detail.lineage, name="run_lineage"),
     path("<int:run_id>/pause", run_actions.run_pause, name="run_pause"),
     path("<int:run_id>/resume", run_actions.run_resume, name="run_resume"),
@@ -523,7 +526,7 @@ SHELL = [
     path("search", shell.search, name="search"),
     path("status", shell.shell_status, name="shell_status"),
     path("notifications", shell.notifications, name="notifications"),
-    path("mentions/", completions.mentions, name="mentions"),
+    path("mentions/", comments.mentions, name="mentions"),
 ]
 
 

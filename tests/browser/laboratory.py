@@ -11,8 +11,9 @@ from dashboard.accounts.members import deactivate, invite
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Event
+from dashboard.analysis.comments import add_comment
 from dashboard.analysis.probes.models import Probe, ProbeGroup
-from dashboard.completions.annotations import Target, add_comment, add_tag, judge
+from dashboard.completions.annotations import Target, add_tag, judge
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
 from dashboard.datasets.imports import request_stop, start_job, store_upload
@@ -203,6 +204,7 @@ def annotate(run: Run, owner: User) -> None:
     judge(owner, Target(group, 0), is_up=True)
     add_tag(owner, Target(group, 2), "reward-hack")
     add_comment(owner, Target(group, 2), "@alice is this the prompt you meant?")
+    add_comment(owner, run, "Longer with each step: see the rule short.")
     make_note(group, "checking 4 * 3\nfound 12\n" * 9, rule="short")
     make_note(group, "127.0.0.1 gave status 503.", position=3, is_error=True)
     tokens = [
@@ -327,11 +329,13 @@ def analyse(run: Run, owner: User) -> Known:
         f"::table runs={run.pk},999999",
         "::chart runs=none",
     ]
+    report = make_report(team, owner, "\n".join(lines), "Does it help?")
+    add_comment(owner, report, "It does on held-out prompts.")
     return {
         "probe_id": probe.pk,
         "probe_waiting": make_probe(team, version).pk,
         "rescoring_id": done.pk,
         "rescoring_failed": failed.pk,
         "rescoring_waiting": start(run).pk,
-        "report_id": make_report(team, owner, "\n".join(lines), "Does it help?").pk,
+        "report_id": report.pk,
     }

@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from dashboard.accounts.models import User
-from dashboard.completions.annotations import Target, add_comment
+from dashboard.analysis.comments import add_comment
+from dashboard.completions.annotations import Target
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.dashboard.completions.factories import make_group, make_run

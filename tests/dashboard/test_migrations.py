@@ -20,7 +20,8 @@ OURS = {
 }
 # What grows with each step, event and completion; every other table stays small.
 BIG = re.compile(
-    r"runs_(step|runevent|rollup|evaluation)|samples_\w+|training_systemsample"
+    r"runs_(step|runevent|rollup|evaluation)"
+    r"|samples_(?!(comment|mention|tag|thumb)$)\w+|training_systemsample"
     r"|datasets_datasetrow|accounts_auditentry"
 )
 NAME = r'"?(?P<table>\w+)"?'

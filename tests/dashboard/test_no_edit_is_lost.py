@@ -232,7 +232,7 @@ NOT_LOST = {
         ACT,
     ),
     "run_resume": "carries the attempt whose pause was seen",
-    "group_marks": OWN_LINE,
+    **dict.fromkeys(("group_marks", "run_comments", "report_comments"), OWN_LINE),
 }
 
 

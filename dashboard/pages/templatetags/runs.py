@@ -1,8 +1,8 @@
-"""A run's header and alerts; signed numbers: `{% load runs %}`."""
+"""A run's header and alerts; places of comments; signed numbers: `{% load runs %}`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import template
 from django.template import Context
@@ -10,14 +10,15 @@ from django.template import Context
 from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
+from dashboard.completions.models import Comment
 from dashboard.completions.prompt_forms import CLASS_WORDS
 from dashboard.completions.sparklines import signal_words
 from dashboard.completions.turns import blocks_of, describe_end, fold, token_turns
 from dashboard.pages.help import explain
 from dashboard.pages.templatetags.addresses import address
-from dashboard.project.database import FixedQuery
+from dashboard.project.database import fetch_all
 from dashboard.runs.control import describe_loss
-from dashboard.runs.models import Run, RunStar
+from dashboard.runs.models import Run
 from dashboard.runs.progress import (
     Progress,
     describe_progress,
@@ -110,18 +111,21 @@ def size_of_sweep(run: Run) -> int:
     return Run.objects.filter(sweep=run.sweep_id).count()
 
 
+HEADER = """
+    SELECT EXISTS (
+        SELECT FROM runs_runstar WHERE run_id = %(run)s AND user_id = %(user)s
+    ), (SELECT count(*) FROM samples_comment WHERE commented_run_id = %(run)s)"""
+
+
 @register.simple_tag(takes_context=True)
-def is_starred(context: Context) -> bool:
-    """Tell whether the reader gave it a star; one query."""
+def header_of(context: Context) -> dict[str, Any]:
+    """Read the reader's star and the number of comments; one query for both uses."""
     user, run = context["request"].user, context["run"]
-    return _star_of.first(run.pk, user.pk) is not None
-
-
-_star_of = FixedQuery(
-    lambda run, user: RunStar.objects.filter(run=run, user=user).values_list(
-        "pk", flat=True
-    )
-)
+    if "shown_header" not in vars(run):
+        ((is_starred, num),) = fetch_all(HEADER, {"run": run.pk, "user": user.pk})
+        vars(run)["shown_header"] = {"is_starred": is_starred, "num_comments": num}
+    header: dict[str, Any] = vars(run)["shown_header"]
+    return header
 
 
 @register.simple_tag(takes_context=True)
@@ -155,6 +159,31 @@ def progress_of(run: Run) -> Progress:
         vars(run)["shown_progress"] = describe_progress(run)
     progress: Progress = vars(run)["shown_progress"]
     return progress
+
+
+class Place(NamedTuple):
+    """Where a comment is."""
+
+    address: str
+    words: str
+
+
+@register.simple_tag(takes_context=True)
+def place_of(context: Context, comment: Comment) -> Place:
+    """Return the address of a comment, and what it is on in words."""
+    slug, at = context["team"].slug, f"#comment-{comment.pk}"
+    if comment.run:
+        return Place(address("run", slug, comment.run.pk) + at, comment.run.name)
+    if comment.report:
+        page = address("report", slug, comment.report.pk)
+        return Place(page + at, comment.report.title)
+    group = comment.group
+    assert group is not None
+    page = address("group", slug, group.run_id, group.step, group.prompt_index)
+    words = f"{group.run.name}, step {group.step}, prompt {group.prompt_index}"
+    if comment.position is not None:
+        words += f", completion {comment.position + 1}"
+    return Place(page + at, words)
 
 
 # Each costs a query.

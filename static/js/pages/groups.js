@@ -168,7 +168,7 @@ function openLinked() {
   if (!row) return;
   setOpen(row, true);
   row.classList.add("is-linked");
-  row.scrollIntoView({ block: "nearest" });
+  linked.scrollIntoView({ block: "nearest" });
 }
 
 function drawGroup() {

@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.accounts.models import Membership, User
-from dashboard.completions.annotations import MAX_COMMENTS, MAX_TAGS, Target, add_tag
+from dashboard.analysis.comments import MAX_COMMENTS
+from dashboard.completions.annotations import MAX_TAGS, Target, add_tag
 from dashboard.completions.models import MAX_COMMENT_CHARS, Comment, Group, Tag, Thumb
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run

@@ -55,6 +55,8 @@ WRITES = {
         *("group.tagged", "group.untagged"),
         *("group.commented", "group.comment_deleted"),
     },
+    "run_comments": {"run.commented", "run.comment_deleted"},
+    "report_comments": {"report.commented", "report.comment_deleted"},
     "run_imports": {"run.imported"},
     "run_import": {"run.imported"},
     "alert_acknowledge": {"alert.acknowledged"},

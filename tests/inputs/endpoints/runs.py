@@ -225,6 +225,8 @@ ACTS = [
     Case("a priority of no meaning", ("runs/{run}/priority", {"priority": "huge"})),
     Case("a move of no meaning", ("runs/{run}/move", {"where": "sideways"})),
     Case("a comment without an end", ("runs/{run}/groups/1/0/marks/", {"position": "0", "comment": "x" * 100_000})),
+    Case("a comment that is a NUL", ("runs/{run}/comments", {"comment": "\0"})),
+    Case("a comment to delete that is no number", ("runs/{run}/comments", {"uncomment": "9" * 5_000})),
 ]  # fmt: skip
 ENDPOINTS = [
     Endpoint("a launch's TOML", send_toml, TOMLS, leaves=Run.objects.count),

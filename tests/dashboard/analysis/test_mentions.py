@@ -6,8 +6,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import Membership, Team, User
-from dashboard.completions.annotations import find_mentioned, suggest_tags
-from dashboard.completions.models import Group, Mention, Tag
+from dashboard.analysis.comments import find_mentioned
+from dashboard.completions.annotations import suggest_tags
+from dashboard.completions.models import Comment, Group, Mention, Tag
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.page_client import PageClient
@@ -55,7 +56,8 @@ def test_a_mention_is_new_until_it_is_shown(alice_client, group, dora):
     again = client.get("/alpha/mentions/").content.decode()
 
     assert "it guesses" in first
-    assert f"/runs/{group.run_id}/groups/5/4/#completion-1" in first
+    written = Comment.objects.get()
+    assert f"/runs/{group.run_id}/groups/5/4/#comment-{written.pk}" in first
     assert 'data-mark="new"' in first
     assert "it guesses" in again
     assert 'data-mark="new"' not in again
