@@ -11,6 +11,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, ApiRequest
 from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.schemas import (
+    CommentOut,
     Cursor,
     Id,
     Limit,
@@ -48,12 +49,6 @@ router = Router(tags=["Completions"], auth=READ)
 STEP_BITS = 32  # a group's cursor: its step, then its prompt
 
 
-class CommentOut(Schema):
-    id: int
-    by: str | None = Field(examples=["alice"])
-    text: str = Field(examples=["Guesses the format, not the sum."])
-
-
 class MarksOut(Schema):
     num_good: int
     num_bad: int
@@ -66,10 +61,7 @@ def marks_out(marks: Annotations) -> MarksOut:
         num_good=marks.num_up,
         num_bad=marks.num_down,
         tags=[tag.name for tag in marks.tags],
-        comments=[
-            CommentOut(id=c.pk, by=c.user.username if c.user else None, text=c.text)
-            for c in marks.comments
-        ],
+        comments=[CommentOut.of(comment) for comment in marks.comments],
     )
 
 

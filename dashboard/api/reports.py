@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
+from dashboard.analysis.comments import comments_on
 from dashboard.analysis.reports import services
 from dashboard.analysis.reports.models import MAX_TITLE, Report
 from dashboard.analysis.reports.rendering import html_of
@@ -29,6 +30,7 @@ from dashboard.api.problems import (
 )
 from dashboard.api.schemas import (
     FILE,
+    CommentOut,
     Cursor,
     Done,
     Id,
@@ -39,6 +41,7 @@ from dashboard.api.schemas import (
     S,
     StepIn,
     fill,
+    page_by,
     page_from,
 )
 from dashboard.web.edits import EditConflict
@@ -95,6 +98,19 @@ def reports(
 def report(request: ApiRequest, report_id: Id) -> ReportDetail:
     """Return the text; `/reports/{report_id}/export.html` renders the blocks."""
     return _report(ReportDetail, get_report(request.auth.team, report_id))
+
+
+@router.get(
+    "/{report_id}/comments",
+    response=Page[CommentOut],
+    summary="List a report's comments",
+)
+def report_comments(
+    request: ApiRequest, report_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """Oldest first."""
+    comments = comments_on(get_report(request.auth.team, report_id))
+    return page_by(comments, CommentOut.of, cursor=cursor, limit=limit, key="pk")
 
 
 class ReportIn(Input):

@@ -11,6 +11,7 @@ from ninja import Query, Router, Schema
 from pydantic import Field
 
 from dashboard.accounts.models import Team
+from dashboard.analysis.comments import comments_on
 from dashboard.api.auth import READ, WRITE, Access, ApiRequest
 from dashboard.api.problems import (
     Problem,
@@ -20,6 +21,7 @@ from dashboard.api.problems import (
 )
 from dashboard.api.schemas import (
     Change,
+    CommentOut,
     Cursor,
     Done,
     Id,
@@ -182,6 +184,19 @@ def runs(
 def run(request: ApiRequest, run_id: Id) -> RunDetail:
     """Includes settings and notes. Also returns runs in the trash."""
     return RunDetail.of(get_any_run(request.auth.team, run_id))
+
+
+@router.get(
+    "/{run_id}/comments",
+    response=Page[CommentOut],
+    summary="List a run's comments",
+)
+def run_comments(
+    request: ApiRequest, run_id: Id, cursor: Cursor, limit: Limit
+) -> Page[Any]:
+    """Comments on the run itself, oldest first; a group has its own."""
+    comments = comments_on(get_run(request.auth.team, run_id))
+    return page_by(comments, CommentOut.of, cursor=cursor, limit=limit, key="pk")
 
 
 class RunChange(Change):

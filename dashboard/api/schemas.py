@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Annotated, Any, Generic, Self, TypeVar
 
 from django.db.models import QuerySet
@@ -20,6 +21,7 @@ from dashboard.api.problems import (
     WrongField,
     refuse_field,
 )
+from dashboard.completions.models import Comment
 from dashboard.datasets.limits import PART_BYTES
 from dashboard.datasets.parsing.records import broken_text
 from dashboard.datasets.uploads import OffsetMismatch
@@ -164,6 +166,17 @@ class Person(Schema):
     @classmethod
     def of(cls, user: Any) -> Self | None:
         return cls(username=user.username, name=str(user)) if user else None
+
+
+class CommentOut(Schema):
+    id: int
+    by: str | None = Field(examples=["alice"])
+    text: str = Field(examples=["Guesses the format, not the sum."])
+    created_at: datetime
+
+    @classmethod
+    def of(cls, comment: Comment) -> Self:
+        return fill(cls, comment, by=comment.user.username if comment.user else None)
 
 
 class Done(Schema):

@@ -23,6 +23,7 @@ from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from dashboard.runs.trash import delete_run
 from tests.dashboard.analysis.reports.stories import make_report
+from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.completions.factories import make_group, make_run
 from tests.page_client import PageClient
 
@@ -274,6 +275,25 @@ def test_comments_of_a_run_are_exported_before_its_annotations(
     assert places == [(run.pk, None, None), (run.pk, 1, None)]
     texts = [line["comments"][0]["text"] for line in lines]
     assert texts == ["Of the run", "Of the group"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_lists_comments_by_pages(alice, charlie, targets, kind):
+    for text in ("one", "two", "three"):
+        add_comment(alice, targets[kind], text)
+    path = f"/{kind}s/{targets[kind].pk}/comments"
+    program = Program(make_token(alice))
+
+    first = program.read(f"{path}?limit=2")
+    rest = program.read(f"{path}?limit=2&cursor={first['next_cursor']}")
+
+    assert [each["text"] for each in first["items"]] == ["one", "two"]
+    assert first["total"] == 3
+    (last,) = rest["items"]
+    comment = Comment.objects.get(text="three")
+    assert (last["id"], last["by"], last["text"]) == (comment.pk, "alice", "three")
+    assert rest["next_cursor"] is None
+    assert Program(make_token(charlie)).get(path).status_code == 404
 
 
 @pytest.mark.slow
