@@ -225,3 +225,25 @@ def test_a_run_is_renamed_in_place(page, team):
     story.run.refresh_from_db()
     assert story.run.name == "warmer"
     assert story.run.tags == []
+
+
+@pytest.mark.slow
+def test_a_comment_is_counted_without_leaving_the_page(page, team):
+    story = train(team, num_steps=1)
+    open_run(page, story)
+    count = page.locator("#num-comments")
+    expect(count).to_be_hidden()
+
+    field = page.get_by_role("textbox", name="Comment on this run")
+    field.fill("It guesses.")
+    page.get_by_role("button", name="Comment", exact=True).click()
+
+    expect(count).to_have_text("1 comment")
+    expect(field).to_have_value("")
+    comment = page.get_by_role("listitem").filter(has_text="It guesses.")
+    comment.get_by_role("link").click()
+    page.wait_for_url("**/#comment-*")
+    assert findings_in_each_view(page) == []
+    comment.get_by_role("button", name="Delete").click()
+    expect(count).to_be_hidden()
+    expect(comment).to_have_count(0)
