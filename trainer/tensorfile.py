@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -73,14 +73,6 @@ class TensorWriter:
     ) -> None:
         self._file.close()
         assert error is not None or not self._missing, self._missing
-
-
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors; a GPU's pass through the machine's memory one after the other."""
-    shapes = [(name, tensor.dtype, tensor.shape) for name, tensor in tensors.items()]
-    with TensorWriter(path, shapes) as file:
-        for name, tensor in tensors.items():
-            file.add(name, tensor)
 
 
 def read_shapes(path: Path) -> dict[str, torch.Size]:
