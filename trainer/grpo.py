@@ -18,7 +18,6 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
-from typing import cast
 
 import torch
 
@@ -40,7 +39,8 @@ from trainer.model.microbatches import (
 )
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import MicroBatch, batch_of
-from trainer.model.policy import Policy, TokenPredictor
+from trainer.model.policy import Policy
+from trainer.model.reference import BaseReference
 from trainer.model.token_values import (
     TokenValues,
     gaps_of_all,
@@ -328,10 +328,10 @@ def loss_of(
     config, reference = terms.config, terms.reference
     temperature, kl_full = config.logprob_temperature, None
     if config.loss.kl_estimator == "full" and reference is not None:
-        # only a server has no hidden states, and is refused with this estimator
-        predictor = cast(TokenPredictor, reference)
+        # a server has no hidden states, and is refused with this estimator
+        assert isinstance(reference, BaseReference)
         logprobs, entropy, kl_full = policy.logprobs_and_kl(
-            micro, predictor, temperature=temperature
+            micro, reference.policy, temperature=temperature
         )
     else:
         logprobs, entropy = policy.logprobs(micro, temperature=temperature)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,21 +47,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from trainer.model.lora import Adapters
-
-
-class TokenPredictor(Protocol):
-    """A model to compare the policy with in a full KL, split at its output embedding.
-
-    A `Policy` is one.
-    """
-
-    @property
-    def head(self) -> torch.nn.Linear: ...
-
-    @property
-    def logit_map(self) -> LogitMap: ...
-
-    def hidden(self, micro: MicroBatch) -> torch.Tensor: ...
 
 
 _TRIAL_TOKENS = 128  # a pass of few tokens skips what some layers do in chunks
@@ -285,10 +270,13 @@ class Policy:
         return micro.spread(logprob), micro.spread(entropy)
 
     def logprobs_and_kl(
-        self, micro: MicroBatch, reference: TokenPredictor, *, temperature: float
+        self, micro: MicroBatch, reference: Policy, *, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """`logprobs` with KL(policy || reference) over the vocabulary, [B, T] each."""
-        with torch.no_grad():
+        """`logprobs` with KL(policy || reference) over the vocabulary, [B, T] each.
+
+        The reference's adapters, if it has any, are off while it is asked.
+        """
+        with torch.no_grad(), reference.adapters_off():
             reference_hidden = reference.hidden(micro)
         flat_values = token_logprobs_and_kl(
             self.hidden(micro),

@@ -15,7 +15,6 @@ from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import PhaseConfig
 from trainer.errors import is_out_of_memory
 from trainer.model.loading import model_fingerprint
-from trainer.model.logprobs import LogitMap
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy, load_policy
@@ -124,18 +123,6 @@ class BaseReference:
                 micro.reference_logprobs, _ = self.policy.logprobs(
                     micro, temperature=temperature
                 )
-
-    @property
-    def head(self) -> torch.nn.Linear:
-        return self.policy.head
-
-    @property
-    def logit_map(self) -> LogitMap:
-        return self.policy.logit_map
-
-    def hidden(self, micro: MicroBatch) -> torch.Tensor:
-        with torch.no_grad(), self.policy.adapters_off():
-            return self.policy.hidden(micro)
 
     def after_step(self, step: int, policy: Policy) -> None:
         """Stay as it is; another one resets to the policy or moves towards it, where

@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 
 from trainer.model.kernels import FLAT_LAYER, flat_layer
 from trainer.model.packing import MicroBatch
-from trainer.model.policy import Policy, TokenPredictor
+from trainer.model.policy import Policy
 from trainer.parallel.world import World, waiting
 
 Result = TypeVar("Result")
@@ -168,7 +168,7 @@ class ShardedPolicy(_ShardedModel):
         self.whole_copy.save_adapters(folder)
 
     def logprobs_and_kl(
-        self, micro: MicroBatch, reference: TokenPredictor, *, temperature: float
+        self, micro: MicroBatch, reference: Policy, *, temperature: float
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         plain = super().logprobs_and_kl
         return self._inside(lambda: plain(micro, reference, temperature=temperature))

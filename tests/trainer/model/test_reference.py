@@ -258,7 +258,7 @@ def test_the_base_under_adapters_equals_the_model_loaded_by_itself(
         logprobs_of(reference, trained), base, atol=1e-6, rtol=1e-6
     )
     assert not torch.allclose(logprobs_of(trained, trained), base)
-    assert torch.equal(reference.head.weight, policy.head.weight)
+    assert torch.equal(reference.policy.head.weight, policy.head.weight)
 
 
 def test_asking_the_base_leaves_the_adapters_as_they_were(model_folder, rows_path):
