@@ -29,7 +29,7 @@ from trainer.model.budget import MemoryBudget
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch
 from trainer.model.policy import Policy
-from trainer.parallel.fsdp import Pace, ShardedPolicy, _AllGather, _ReduceScatter, whole
+from trainer.parallel.fsdp import Pace, ShardedPolicy, _Collective, whole
 from trainer.parallel.world import World
 from trainer.run.outcome import LossTerms
 
@@ -68,8 +68,10 @@ def _collectives(setup: Setup) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         sent = torch.randn(1000, device=setup.device, dtype=dtype)
         received = [torch.zeros_like(sent) for _ in range(2)]
-        _AllGather(pace)(received[0], sent, group)
-        _ReduceScatter(pace)(received[1], sent, group, dist.ReduceOp.SUM)
+        gather = _Collective(dist.all_gather_single, pace)
+        gather(received[0], sent, group)
+        scatter = _Collective(dist.reduce_scatter_single, pace)
+        scatter(received[1], sent, group, op=dist.ReduceOp.SUM)
         if not all(torch.equal(each, sent) for each in received):
             raise Failed(f"a collective of one process changed {dtype} numbers")
 

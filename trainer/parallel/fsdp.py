@@ -302,16 +302,20 @@ def _shard(
         # The loss is divided by the whole batch's totals, so gradients are added.
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(enable=True)
-        part.set_custom_all_gather(_AllGather(pace))  # type: ignore[arg-type]  # by its form
-        part.set_custom_reduce_scatter(_ReduceScatter(pace))  # type: ignore[arg-type]
+        # torch asks for classes of its own, and takes what has their form
+        part.set_custom_all_gather(_Collective(dist.all_gather_single, pace))  # type: ignore[arg-type]
+        part.set_custom_reduce_scatter(_Collective(dist.reduce_scatter_single, pace))  # type: ignore[arg-type]
     for layer in layers:
         setattr(layer, FLAT_LAYER, MethodType(flat_layer, layer))
         register_fsdp_forward_method(layer, FLAT_LAYER)
     return root
 
 
-class _Allocation:
-    def __init__(self, pace: Pace) -> None:
+class _Collective:
+    """A collective of FSDP, which a pass that catches up skips if it has done it."""
+
+    def __init__(self, collective: Callable[..., dist.Work | None], pace: Pace) -> None:
+        self._collective = collective
         self._pace = pace
 
     def allocate(
@@ -319,39 +323,15 @@ class _Allocation:
     ) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
-
-class _AllGather(_Allocation):
     def __call__(
         self,
         output_tensor: torch.Tensor,
         input_tensor: torch.Tensor,
         group: dist.ProcessGroup,
-        async_op: bool = False,
+        **options: Any,
     ) -> dist.Work | None:
         if not self._pace.takes_part():
             output_tensor.zero_()
             return None
         with waiting():
-            work: dist.Work | None = dist.all_gather_single(
-                output_tensor, input_tensor, group=group, async_op=async_op
-            )
-        return work
-
-
-class _ReduceScatter(_Allocation):
-    def __call__(
-        self,
-        output_tensor: torch.Tensor,
-        input_tensor: torch.Tensor,
-        group: dist.ProcessGroup,
-        op: Any,
-        async_op: bool = False,
-    ) -> dist.Work | None:
-        if not self._pace.takes_part():
-            output_tensor.zero_()
-            return None
-        with waiting():
-            work: dist.Work | None = dist.reduce_scatter_single(
-                output_tensor, input_tensor, op=op, group=group, async_op=async_op
-            )
-        return work
+            return self._collective(output_tensor, input_tensor, group=group, **options)

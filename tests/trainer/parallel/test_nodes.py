@@ -147,7 +147,7 @@ def test_a_reference_in_parts_has_the_log_probs_of_the_whole(
 
 def run_out_in_reference(rank: int) -> None:
     """Let memory run out in the second process, within the reference's first pass."""
-    through, passes = fsdp._AllGather.__call__, list[None]()
+    through, passes = fsdp._Collective.__call__, list[None]()
     plain = FrozenReference.add_logprobs
     inside = list[None]()
 
@@ -166,7 +166,7 @@ def run_out_in_reference(rank: int) -> None:
         return through(*inputs, **options)
 
     FrozenReference.add_logprobs = asked
-    fsdp._AllGather.__call__ = gathered
+    fsdp._Collective.__call__ = gathered
 
 
 @pytest.mark.slow
