@@ -87,7 +87,7 @@ class _ShardedModel(Policy):
     def catch_up(self) -> None:
         """Make ready to go through a failed pass again, as `Pace` tells."""
         root: Any = self._root  # `fully_shard` changed its class
-        if self.pace.has_begun:  # else torch has not set it up, or it is idle
+        if self.pace.num_begun > 0:  # else torch has not set it up, or it is idle
             root.reset_iter_state()
         self.pace.catch_up()
 
@@ -193,23 +193,19 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._num_begun = 0
+        self.num_begun = 0
         self._num_left_out = 0
 
     def begin(self) -> None:
-        self._num_begun = self._num_left_out = 0
-
-    @property
-    def has_begun(self) -> bool:
-        return self._num_begun > 0
+        self.num_begun = self._num_left_out = 0
 
     def catch_up(self) -> None:
-        self._num_left_out, self._num_begun = self._num_begun, 0
+        self._num_left_out, self.num_begun = self.num_begun, 0
 
     def takes_part(self) -> bool:
         """Return whether the collective that is due now has not been done before."""
-        self._num_begun += 1
-        return self._num_begun > self._num_left_out
+        self.num_begun += 1
+        return self.num_begun > self._num_left_out
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
