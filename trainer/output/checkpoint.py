@@ -128,9 +128,10 @@ def save_checkpoint(
             return write_rest()
 
     def write_rest() -> SavedCheckpoint:
-        policy.save(unfinished / MODEL)
+        # as it was last gathered: this process does it alone
+        policy.whole.save(unfinished / MODEL)
         if policy.has_adapters:
-            policy.save_adapters(unfinished / _ADAPTERS)
+            policy.whole.save_adapters(unfinished / _ADAPTERS)
         if start is not None:
             start.save(unfinished / _START)
         if ahead is not None:

@@ -13,7 +13,6 @@ an update. Neither that nor a sharded reference was run over NCCL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from types import MethodType
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -159,13 +158,6 @@ class ShardedPolicy(_ShardedModel):
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         self.gather_whole()
         return self.whole_copy.weights()
-
-    def save(self, folder: Path) -> None:
-        """Save it as `gather_whole` last found it; one process can do it alone."""
-        self.whole_copy.save(folder)
-
-    def save_adapters(self, folder: Path) -> None:
-        self.whole_copy.save_adapters(folder)
 
     def logprobs_and_kl(
         self, micro: MicroBatch, reference: Policy, *, temperature: float
