@@ -148,12 +148,7 @@ class ShardedPolicy(_ShardedModel):
         return self.whole_copy
 
     def gather_whole(self) -> None:
-        """Fill the whole copy with the present weights, one after the other."""
-        shards = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, weight in self.whole_copy.model.named_parameters():
-                if (shard := shards[name]).requires_grad:
-                    weight.copy_(whole(shard.detach().to(weight.dtype)))
+        copy_weights(self, self.whole_copy)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         self.gather_whole()
@@ -213,6 +208,16 @@ def spread_like(target: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return distribute_tensor(
         values, target.device_mesh, target.placements, src_data_rank=None
     )
+
+
+def copy_weights(source: Policy, target: Policy) -> None:
+    """Copy trained weights in place, one after the other, each whole or in parts."""
+    weights = dict(source.model.named_parameters())
+    with torch.no_grad():
+        for name, weight in target.model.named_parameters():
+            if (source_weight := weights[name]).requires_grad:
+                values = whole(source_weight.detach().to(weight.dtype))
+                weight.copy_(spread_like(weight, values))
 
 
 def add_replicas(

@@ -12,6 +12,7 @@ import torch
 from trainer.gathering import SampledBatch
 from trainer.model.policy import Policy
 from trainer.output.metrics import Stopwatch
+from trainer.parallel.fsdp import copy_weights
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.decoder import Decoding
 from trainer.stopping import SAMPLING_THREAD
@@ -29,11 +30,7 @@ class Snapshot:
 
     def take(self) -> None:
         """Take over the policy's present weights."""
-        present = dict(self._policy.model.named_parameters())
-        with torch.no_grad():
-            for name, weight in self.policy.model.named_parameters():
-                if weight is not present[name]:
-                    weight.copy_(present[name])
+        copy_weights(self._policy, self.policy)
 
 
 class SnapshotEngine(TransformersEngine):

@@ -20,7 +20,6 @@ from trainer.events import CheckpointSaved, Evaluated, PhaseStarted
 from trainer.gathering import SampledBatch, load_batch
 from trainer.grpo import train_step
 from trainer.model.microbatches import Minibatch
-from trainer.model.policy import Policy
 from trainer.output.checkpoint import (
     restore_policy,
     save_checkpoint,
@@ -30,7 +29,7 @@ from trainer.output.checkpoint import (
     verify_checkpoint,
 )
 from trainer.output.metrics import Stopwatch, record_ranks
-from trainer.parallel.fsdp import spread_like
+from trainer.parallel.fsdp import copy_weights
 from trainer.rollout.select import lasting_engine
 from trainer.rollout.speeds import note_speed, work_of
 from trainer.run.outcome import StepOutcome, UpdateResult
@@ -88,7 +87,7 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         verify_checkpoint(checkpoint)
     is_within = checkpoint is not None and saved_step(checkpoint) >= phase.first_step
     restored = restore_policy(state.config.model, checkpoint)
-    _copy_weights(restored, run.policy)
+    copy_weights(restored, run.policy)  # in place: the rollout engine holds it
     del restored
     enter_phase(run, state, phase, saved=checkpoint if is_within else None)
     if checkpoint is not None and is_within:
@@ -103,15 +102,6 @@ def roll_back(run: Run, state: RunState, outcome: StepOutcome) -> None:
         value=float(limit),
     )
     run.log.flush()
-
-
-def _copy_weights(source: Policy, target: Policy) -> None:
-    """Copy in place, since the rollout engine holds the target."""
-    weights = dict(source.model.named_parameters())
-    with torch.no_grad():
-        for name, weight in target.model.named_parameters():
-            if weight.requires_grad:
-                weight.copy_(spread_like(weight, weights[name]))
 
 
 def save_failed_batch(
