@@ -110,6 +110,9 @@ class Policy:
         """The policy with all of its weights in this process: itself."""
         return self
 
+    def gather_whole(self) -> None:
+        """Bring `whole` up to date, which all processes must ask for."""
+
     def shard(self, fixed: Policy, *, keeps_ends: bool) -> Policy:
         """Return a fixed model in as many parts as this one: whole.
 

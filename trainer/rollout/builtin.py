@@ -22,7 +22,6 @@ from trainer.errors import is_out_of_memory
 from trainer.host import tick
 from trainer.model.budget import memory_of
 from trainer.model.policy import Policy
-from trainer.parallel.fsdp import ShardedPolicy
 from trainer.rollout.cache import (
     States,
     bytes_per_token,
@@ -104,15 +103,18 @@ class _Rows:
 
 
 class TransformersEngine:
-    """Samples from a policy in this process, with the weights that are trained."""
+    """Samples from a policy in this process, with the weights that are trained.
+
+    Of several processes each samples its share, from its whole copy of them.
+    """
 
     has_memory_alone = True  # nothing trains on the device while it samples
 
     def __init__(
         self, policy: Policy, *, max_batch_rows: int, decoding: Decoding = "auto"
     ) -> None:
-        self._policy = policy
-        self._ways = decoding_methods(policy, decoding)  # the first is taken
+        self._trained, self._policy = policy, policy.whole
+        self._ways = decoding_methods(policy.whole, decoding)  # the first is taken
         self._max_batch_rows = self._rows_at_once = max_batch_rows
         self._eos = torch.tensor(policy.eos_ids, device=policy.device)
         self.on_slowed: OnSlowed = lambda _slowed: None
@@ -128,7 +130,8 @@ class TransformersEngine:
         return self._policy.tokenizer
 
     def sync_weights(self) -> None:
-        """Drop the prefixes. The engine samples from the policy itself."""
+        """Drop the prefixes, and gather weights that are in parts."""
+        self._trained.gather_whole()
         self.rest()
         if is_gpu(self._policy.device):  # where a graph may hold older weights
             self.check.after_sync()
@@ -705,21 +708,3 @@ def _cut(
             batch.owners.extend((place, k) for k in span)
     if batch.owners:
         yield batch
-
-
-class ShardedPolicyEngine(TransformersEngine):
-    """Samples from the whole copy of a sharded policy, on each process its share."""
-
-    def __init__(
-        self,
-        policy: ShardedPolicy,
-        *,
-        max_batch_rows: int,
-        decoding: Decoding = "auto",
-    ) -> None:
-        super().__init__(policy.whole, max_batch_rows=max_batch_rows, decoding=decoding)
-        self._sharded = policy
-
-    def sync_weights(self) -> None:
-        super().sync_weights()
-        self._sharded.gather_whole()

@@ -19,8 +19,7 @@ from trainer.console import print_line, print_traceback
 from trainer.model.budget import memory_of
 from trainer.model.loading import pick_device, read_settings
 from trainer.model.policy import Policy
-from trainer.parallel.fsdp import ShardedPolicy
-from trainer.rollout.builtin import ShardedPolicyEngine, TransformersEngine
+from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.cache import bytes_per_token, make_cache
 from trainer.rollout.engine import (
     FURTHER_OFF,
@@ -92,15 +91,14 @@ def make_engine(
         ValueError: vLLM was asked for, and is not there or cannot run the model; no
             such server.
     """
-    kind = SnapshotEngine if config.has_snapshot else TransformersEngine
-    make: Callable[..., TransformersEngine] = partial(kind, policy)
-    if isinstance(policy, ShardedPolicy):
-        make = partial(ShardedPolicyEngine, policy)
-    own = partial(own_decoder, make, config, on_slowed=on_slowed)
+    is_alone = policy.whole is policy  # else its whole copy is a snapshot
+    takes_snapshot = is_alone and config.has_snapshot
+    kind = SnapshotEngine if takes_snapshot else TransformersEngine
+    own = partial(own_decoder, partial(kind, policy), config, on_slowed=on_slowed)
     match config.rollout.engine:
         case "transformers":
             return own()
-        case "vllm_server" if config.has_snapshot:
+        case "vllm_server" if takes_snapshot:
             snapshot = Snapshot(policy)
             return ask_servers(
                 config, snapshot.policy, before_sync=snapshot.take, on_slowed=on_slowed
@@ -116,7 +114,7 @@ def make_engine(
             if reason := why_not_vllm(
                 config,
                 policy.whole,
-                is_alone=policy.whole is policy,
+                is_alone=is_alone,
                 began_with=began_with,
             ):
                 if policy.device.type == "cuda":
@@ -250,12 +248,9 @@ def start_vllm(config: RunConfig, policy: Policy) -> VllmServerEngine:
     if reason := why_not_rotated(whole, _longest(config, whole)):
         raise ValueError(f'{reason}. Set rollout.engine to "transformers".')
     settings = _settings(config, whole, num_shards=policy.num_shards)
-    device = whole.device
-    if isinstance(policy, ShardedPolicy):
-        child = VllmProcess(settings, device, restarts=True)
-        return VllmServerEngine(whole, [child], before_sync=policy.gather_whole)
-    child = VllmProcess(settings, device, restarts=not config.samples_ahead)
-    return VllmServerEngine(whole, [child])
+    restarts = whole is not policy or not config.samples_ahead
+    child = VllmProcess(settings, whole.device, restarts=restarts)
+    return VllmServerEngine(whole, [child], before_sync=policy.gather_whole)
 
 
 def uses_own_decoder(engine: RolloutEngine) -> bool:
