@@ -340,6 +340,7 @@ class Collected:
 
     def __init__(self, requests: Sequence[Request], on_group: OnGroup) -> None:
         self.found: dict[tuple[int, int], Rollout] = {}  # by request and place there
+        self.error: Exception | None = None  # that its listener raised
         self._missing = [len(request.seeds) for request in requests]
         self._sizes = tuple(self._missing)
         self._on_group = on_group
@@ -354,7 +355,11 @@ class Collected:
         self.found[owner] = completion
         self._missing[index] -= 1
         if self._missing[index] == 0:
-            self._on_group(index, self._group(index))
+            try:
+                self._on_group(index, self._group(index))
+            except Exception as error:
+                self.error = error
+                raise
 
     def add_all(self, ended: Sequence[tuple[tuple[int, int], Rollout]]) -> None:
         for owner, completion in ended:

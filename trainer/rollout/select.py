@@ -329,13 +329,12 @@ class FallbackEngine:
         *,
         on_group: OnGroup = ignore,
     ) -> list[tuple[Rollout, ...]]:
-        listener = _Listener(on_group)
-        collected = Collected(requests, listener)
+        collected = Collected(requests, on_group)
         self._few = self._few or a_few(requests, params)
         # one that trains meanwhile cannot be compared; then it is when it is synced
         if self._at_rest.is_set() and self._schedule.begin(requests):
             self._check()
-        self._attempt(lambda vllm: vllm.collect(requests, params, collected), listener)
+        self._attempt(lambda vllm: vllm.collect(requests, params, collected), collected)
         if self._own is not None and not collected.is_complete:
             self._own.collect(requests, params, collected)
         return collected.groups()
@@ -359,7 +358,9 @@ class FallbackEngine:
             self._vllm.close()
 
     def _attempt(
-        self, act: Callable[[VllmServerEngine], None], listener: _Listener | None = None
+        self,
+        act: Callable[[VllmServerEngine], None],
+        collected: Collected | None = None,
     ) -> None:
         """Let vLLM do something; where it cannot, the own decoder takes over."""
         if self._vllm is None:
@@ -368,7 +369,7 @@ class FallbackEngine:
             act(self._vllm)
             return
         except Exception as error:
-            is_listeners = listener is not None and error is listener.error
+            is_listeners = collected is not None and error is collected.error
             if self._make_own is None or is_listeners:
                 raise
             print_traceback(error)
@@ -428,21 +429,6 @@ class FallbackEngine:
             print_traceback(error)
         self._own = self._make_own()
         self._on_slowed(_left(reason))
-
-
-class _Listener:
-    """Told of groups; its errors are its own, not those of what samples."""
-
-    def __init__(self, on_group: OnGroup) -> None:
-        self._on_group = on_group
-        self.error: BaseException | None = None
-
-    def __call__(self, index: int, completions: tuple[Rollout, ...]) -> None:
-        try:
-            self._on_group(index, completions)
-        except BaseException as error:
-            self.error = error
-            raise
 
 
 def _left(reason: str) -> Slowed:
