@@ -517,11 +517,9 @@ class SharedEngine:
         if not everyones:
             return []
 
-        def ask() -> list[tuple[Rollout, ...]]:
-            sampled: list[tuple[Rollout, ...]] = self._engine.sample(everyones, params)
-            return sampled
-
-        sampled_by_index = self._world.from_main(ask)
+        sampled_by_index: list[tuple[Rollout, ...]] = self._world.from_main(
+            lambda: self._engine.sample(everyones, params)
+        )
         first = sum(len(own) for own in asked[: self._world.rank])
         return sampled_by_index[first : first + len(requests)]
 
@@ -530,12 +528,7 @@ class SharedEngine:
 
     def sync_weights(self) -> None:
         self._policy.gather_whole()
-
-        def send() -> None:
-            assert self._engine is not None
-            self._engine.sync_weights()
-
-        self._world.from_main(send)
+        self._world.from_main(lambda: self._engine.sync_weights())
 
     def rest(self) -> None:
         if self._engine is not None:
