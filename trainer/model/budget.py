@@ -46,7 +46,7 @@ class SharedPasses(Protocol):
 
 
 class GpuMemory:
-    """The memory of a GPU, as torch tells of it."""
+    """The memory of a GPU, as torch tells of it. The device is that of some tensor."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -63,12 +63,10 @@ class GpuMemory:
         """Count the unused bytes of torch's blocks, without those that only graphs may
         use.
         """
-        index: Any = self._device.index  # None, which torch's types leave out
-        index = torch.cuda.current_device() if index is None else index
         return sum(
             segment["total_size"] - segment["allocated_size"]
             for segment in torch.cuda.memory_snapshot()
-            if segment.get("device", index) == index
+            if segment["device"] == self._device.index
             and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
         )
 

@@ -266,7 +266,7 @@ class VllmProcess:
             self._shares_gpu = False
             return map_file(self._memory, size)
         try:
-            handle[STORAGE_DEVICE] = _index_of(self._device)  # which the child calls 0
+            handle[STORAGE_DEVICE] = self._device.index  # which the child calls 0
             room: torch.Tensor = rebuild_cuda_tensor(*handle)
         except RuntimeError as error:
             print_line(f"vLLM takes weights from main memory: {first_line(error)}")
@@ -294,12 +294,8 @@ def _environment(settings: SamplerSettings, device: torch.device) -> dict[str, s
         "PYTORCH_ALLOC_CONF": "expandable_segments:False",
     }
     if device.type == "cuda" and settings.tensor_parallel_size == 1:
-        index = _index_of(device)
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        own["CUDA_VISIBLE_DEVICES"] = seen.split(",")[index] if seen else str(index)
+        own["CUDA_VISIBLE_DEVICES"] = (
+            seen.split(",")[device.index] if seen else str(device.index)
+        )
     return own
-
-
-def _index_of(device: torch.device) -> int:
-    index: Any = device.index  # None, which torch's types leave out
-    return int(torch.cuda.current_device() if index is None else index)

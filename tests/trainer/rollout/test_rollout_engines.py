@@ -344,7 +344,7 @@ def process_of(**settings: Any) -> VllmProcess:
     given = SamplerSettings(
         model="model", max_length=64, max_rows=4, cache_gib=1, **settings
     )
-    return VllmProcess(given, torch.device("cuda"), restarts=True)
+    return VllmProcess(given, torch.device("cuda", 3), restarts=True)
 
 
 @pytest.mark.parametrize(
@@ -355,10 +355,9 @@ def test_vllm_sees_the_gpu_of_its_process_alone(seen, num_gpus, expected, monkey
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 1)
     settings = process_of(tensor_parallel_size=num_gpus)._settings
 
-    environment = _environment(settings, torch.device("cuda"))
+    environment = _environment(settings, torch.device("cuda", 1))
 
     assert environment["CUDA_VISIBLE_DEVICES"] == expected
     assert environment["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
@@ -381,7 +380,6 @@ def test_memory_that_the_gpu_does_not_lend_is_the_machines(monkeypatch, capsys):
 
     process._ask = ask
     monkeypatch.setattr(vllm, "rebuild_cuda_tensor", refuse)
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
 
     rooms = [process._make_room(100) for _ in range(2)]
 
