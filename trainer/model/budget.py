@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from trainer.errors import is_out_of_memory
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import Batch, MicroBatch, TrainingSample
 from trainer.model.policy import Policy
+from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
 from trainer.sizes.footprint import largest_update
 from trainer.sizes.memory import (
@@ -33,16 +34,6 @@ Work = Callable[[Sequence[MicroBatch]], Result]
 # at a time as in any larger one (`model.logprobs`).
 _MEASURED = (2_048, 4_096)
 _LENGTH = 1_024  # of their sequences at most, so that both are of the same length
-
-
-class SharedPasses(Protocol):
-    """A model whose passes all processes go through together."""
-
-    def begin_pass(self) -> None: ...
-
-    def catch_up(self) -> None:
-        """Make ready to go through a failed pass again beside the others."""
-        ...
 
 
 class GpuMemory:
@@ -99,7 +90,7 @@ class MemoryBudget:
         *,
         on_halved: Callable[[int, str], None],
         world: World = ALONE,
-        shared: SharedPasses | None = None,  # None: no other process has a part in it
+        shared: ShardedPolicy | None = None,  # None: no other process has a part in it
     ) -> None:
         self._limit: int | None = None  # what memory was seen to bear
         self._chosen: PassSizes | None = None  # by the memory that was free
@@ -286,13 +277,14 @@ class MemoryBudget:
             self._chosen_in = state["chosen_in"]
 
 
-class _Measure(Protocol):
-    def __call__(self, *, on: bool) -> list[PassMemory]: ...
-
-
-def _choose(config: RunConfig, measure: _Measure, *, num_processes: int) -> PassSizes:
+def _choose(
+    config: RunConfig,
+    measure: Callable[..., list[PassMemory]],
+    *,
+    num_processes: int,
+) -> PassSizes:
     """Choose as `choose_sizes` does, with gradient checkpointing measured where it
-    matters.
+    matters: `measure` is called with `on`.
     """
     settings: dict[str, Any] = {
         "longest": config.longest_sequence,
