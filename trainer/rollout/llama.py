@@ -30,11 +30,11 @@ class PlainLayer:
         self.num_kv = attention.k_proj.out_features // self._size
         self._num_heads = attention.q_proj.out_features // self._size
         self._layer, self._attention, self._mlp = layer, attention, layer.mlp
-        self._attention_norm = Norm(layer.input_layernorm)
-        self._mlp_norm = Norm(layer.post_attention_layernorm)
+        self._attention_norm = norm_of(layer.input_layernorm)
+        self._mlp_norm = norm_of(layer.post_attention_layernorm)
         # Qwen3 normalises each head's queries and keys
         self._head_norms = (
-            (Norm(attention.q_norm), Norm(attention.k_norm))
+            (norm_of(attention.q_norm), norm_of(attention.k_norm))
             if hasattr(attention, "q_norm")
             else None
         )
@@ -240,16 +240,14 @@ def _side_by_side(maps: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | Non
     return weight, torch.cat([linear.bias for linear in maps]) if has_bias else None
 
 
-class Norm:
-    """A model's RMS norm as the model computes it."""
-
-    def __init__(self, layer: Any) -> None:
-        self._weight = layer.weight
-        self._epsilon = float(layer.variance_epsilon)
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        weight = self._weight
-        return functional.rms_norm(hidden, weight.shape, weight, self._epsilon)
+def norm_of(layer: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a model's RMS norm as the model computes it, without a module's hooks."""
+    return partial(
+        functional.rms_norm,
+        normalized_shape=layer.weight.shape,
+        weight=layer.weight,
+        eps=float(layer.variance_epsilon),
+    )
 
 
 def _unit_norm(layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -380,7 +378,7 @@ class LlamaDecoder:
         elif is_fixed and copied_bytes(policy) > 0:
             kind = WideLayer
         self.layers = [kind(layer) for layer in body.layers]
-        self._norm = Norm(body.norm)
+        self._norm = norm_of(body.norm)
         width = padding.shape[1]
         positions = torch.arange(width + max_new_tokens, device=policy.device)
         self.prompts: SharedPrompts | None = None
