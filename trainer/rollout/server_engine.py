@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -115,7 +114,7 @@ class RolloutClient:
                 "it ends, or start a server for this run."
             ) from None
         try:
-            word = str(self._field(held.line, "hold"))
+            word = self._connection.read_field(held.line, "hold", str)
         except ValueError:
             held.close()
             raise
@@ -131,7 +130,8 @@ class RolloutClient:
     def check_adapters(self, layers: Iterable[str], *, rank: int) -> None:
         """Ask whether it takes such adapters by themselves."""
         adapted = Adapted(layers=tuple(sorted(layers)), rank=rank)
-        self.swaps = bool(self._field(self._ask(PLACES, adapted.pack()), "can_take"))
+        reply = self._ask(PLACES, adapted.pack())
+        self.swaps = self._connection.read_field(reply, "can_take", bool)
 
     def parts(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[bytes]:
         return pack_weights(weights)
@@ -143,10 +143,8 @@ class RolloutClient:
     def load(self, names: Sequence[str], *, rank: int, alpha: float) -> None:
         """Have it sample with what it was sent; a rank of 0: whole weights."""
         order = Order(names=tuple(names), rank=rank, alpha=alpha)
-        version = self._field(self._ask(LOAD, order.pack()), "version")
-        if type(version) is not int:
-            raise self._no_server()
-        self._version = version
+        reply = self._ask(LOAD, order.pack())
+        self._version = self._connection.read_field(reply, "version", int)
 
     def sample(
         self,
@@ -192,23 +190,12 @@ class RolloutClient:
                 raise Forgotten from None
             raise
 
-    def _field(self, reply: bytes, name: str) -> Any:
-        try:
-            return json.loads(reply)[name]
-        except (ValueError, RecursionError, LookupError, TypeError):
-            raise self._no_server() from None
-
-    def _no_server(self) -> ValueError:
-        return ValueError(
-            f"The server at {self._connection.url} is not a rollout server. Correct "
-            "rollout.url."
-        )
-
     def _check_model(self) -> None:
         """Refuse a server whose model is not the one that the run starts from."""
         reply = self._connection.ask(Call(method="GET", path=MODEL))
-        self.max_length = int(self._field(reply, "max_length"))  # of no reference's
-        if self._field(reply, "fingerprint") != self._fingerprint:
+        read_field = self._connection.read_field
+        self.max_length = read_field(reply, "max_length", int)  # of no reference's
+        if read_field(reply, "fingerprint", str) != self._fingerprint:
             raise ValueError(
                 f"The {self.name} serves another model than this "
                 "run's. Start it with --model set to the run's model.path."

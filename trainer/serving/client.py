@@ -278,6 +278,20 @@ class Connection:
         """
         return self._waiting(lambda: self.try_once(call), on_return)
 
+    def read_field(self, reply: bytes, name: str, kind: type[_Result]) -> _Result:
+        """Return a field of an answer in JSON.
+
+        Raises:
+            ValueError: no server of this kind answers so.
+        """
+        with suppress(ValueError, RecursionError, LookupError, TypeError):
+            if isinstance(value := json.loads(reply)[name], kind):
+                return value
+        raise ValueError(
+            f"The server at {self.url} is not a {self.kind.name}. Correct "
+            f"{self.kind.part}.url."
+        )
+
     def open(self, call: Call) -> OpenAnswer:
         """Return an answer that stays open; the server is waited for."""
         return self._waiting(lambda: self._open_once(call))

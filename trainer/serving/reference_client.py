@@ -5,7 +5,6 @@ Bodies are safetensors.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,13 +142,7 @@ class ServerReference:
         self._check_reply(self._connection.try_once(_ASK_MODEL))
 
     def _check_reply(self, reply: bytes) -> None:
-        try:
-            fingerprint = json.loads(reply)["fingerprint"]
-        except (ValueError, RecursionError, LookupError, TypeError):
-            raise ValueError(
-                f"The server at {self._connection.url} is not a reference server. "
-                "Correct reference.url."
-            ) from None
+        fingerprint = self._connection.read_field(reply, "fingerprint", str)
         if fingerprint != self._fingerprint:
             raise ValueError(self._other_model())
 
