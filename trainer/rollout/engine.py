@@ -270,19 +270,6 @@ class Sampled:
     logprobs: tuple[float, ...]
 
 
-def seeded_prompts(requests: Sequence[Request]) -> list[SeededPrompt]:
-    """Return each completion of each request, in order."""
-    return [
-        SeededPrompt(
-            token_ids=request.token_ids,
-            seed=seed,
-            max_new_tokens=request.max_new_tokens,
-        )
-        for request in requests
-        for seed in request.seeds
-    ]
-
-
 def longest_of(
     prompts: Sequence[SeededPrompt], params: SamplingParams
 ) -> tuple[int, int]:

@@ -26,7 +26,6 @@ from trainer.rollout.engine import (
     SeededPrompt,
     as_completion,
     ignore,
-    seeded_prompts,
 )
 from trainer.rollout.vllm import VllmProcess, why_not_rotated
 from trainer.rollout.wire import (
@@ -274,9 +273,16 @@ class VllmServerEngine:
         def share(first: int) -> list[tuple[tuple[int, int], SeededPrompt]]:
             """Return the prompts of a server, each with its request and place there."""
             return [
-                ((index, place), prompt)
-                for index in range(first, len(requests), count)
-                for place, prompt in enumerate(seeded_prompts([requests[index]]))
+                (
+                    (index, place),
+                    SeededPrompt(
+                        token_ids=request.token_ids,
+                        seed=seed,
+                        max_new_tokens=request.max_new_tokens,
+                    ),
+                )
+                for index, request in [*enumerate(requests)][first::count]
+                for place, seed in enumerate(request.seeds)
             ]
 
         keep = take if count == 1 else ended.__setitem__
