@@ -29,13 +29,19 @@ _KINDS = {
 _OWN_CACHES = {"minimax", "recurrent_gemma"}
 
 
+def head_size(config: PreTrainedConfig) -> int:
+    """Return the numbers that a key of one head has."""
+    text: Any = config.get_text_config()
+    return int(
+        getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    )
+
+
 def bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:
     """Count bytes of a token's keys and values in all layers."""
     text: Any = config.get_text_config()
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    size = getattr(text, "head_dim", None)
-    size = size or text.hidden_size // text.num_attention_heads
-    return 2 * int(text.num_hidden_layers * heads * size) * dtype.itemsize
+    return 2 * int(text.num_hidden_layers * heads) * head_size(config) * dtype.itemsize
 
 
 class GrowingLayer(DynamicLayer):

@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -20,7 +19,7 @@ from trainer.model.budget import memory_of
 from trainer.model.loading import pick_device, read_settings
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
-from trainer.rollout.cache import bytes_per_token, make_cache
+from trainer.rollout.cache import bytes_per_token, head_size, make_cache
 from trainer.rollout.engine import (
     FURTHER_OFF,
     CheckSchedule,
@@ -198,8 +197,8 @@ def why_not_vllm(
         config, policy, is_alone=is_alone, began_with=began_with
     ):
         return reason
-    if _head_size(policy) < _LEAST_HEAD_SIZE:
-        return f"vLLM has no kernels for a head size of {_head_size(policy)}"
+    if (size := head_size(model.config)) < _LEAST_HEAD_SIZE:
+        return f"vLLM has no kernels for a head size of {size}"
     return why_not_rotated(policy, _longest(config, policy))
 
 
@@ -529,9 +528,3 @@ def _longest(config: RunConfig, policy: Policy) -> int:
     """
     settings, wanted = policy.model.config.get_text_config(), config.longest_sequence
     return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)
-
-
-def _head_size(policy: Policy) -> int:
-    settings: Any = policy.model.config.get_text_config()
-    size = getattr(settings, "head_dim", None)
-    return int(size or settings.hidden_size // settings.num_attention_heads)
