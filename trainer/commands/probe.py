@@ -27,7 +27,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -65,7 +65,7 @@ from trainer.rollout.episodes import (
     make_sampler,
 )
 from trainer.rollout.select import own_decoder
-from trainer.run.setup import prepare, set_up_torch
+from trainer.run.setup import device_name, prepare, set_up_torch
 from trainer.run.state import Run, RunPaths, RunState, enter_phase
 from trainer.scoring import Scorer
 from trainer.seeding import derive
@@ -268,7 +268,7 @@ class Probing:
             "group_size": self.config.rollout.group_size,
             "seconds/load": self.load_seconds,
             "peak_bytes": _peak_bytes(self.run.policy.device),
-            "device": _device_name(self.run.policy.device),
+            "device": device_name(self.run.policy.device),
             "update_problem": self._update_problem or None,
         }
         if self.groups:
@@ -356,13 +356,6 @@ def _peak_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_reserved(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        with suppress(RuntimeError):
-            return torch.cuda.get_device_name(device)
-    return f"{device.type} ({torch.get_num_threads()} threads)"
 
 
 class Stopped(BaseException):

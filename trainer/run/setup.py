@@ -331,7 +331,7 @@ def announce(run: Run, state: RunState) -> None:
         "num_parameters": run.policy.num_parameters,
         "num_train_rows": len(run.prompts.train),
         "num_eval_rows": len(run.prompts.held_out),
-        "device": _device_name(run.policy.device, run.world),
+        "device": device_name(run.policy.device, run.world),
         "engine": engine_name(run.engine),
         "versions": {
             "python": platform.python_version(),
@@ -376,7 +376,8 @@ def _sandbox(config: RunConfig) -> dict[str, str]:
     return {"sandbox": f"level {find_sandbox().level}"} if config.runs_code else {}
 
 
-def _device_name(device: torch.device, world: World) -> str:
+def device_name(device: torch.device, world: World = ALONE) -> str:
+    """Name what a run computes on, as its log and its probe tell it."""
     count = f"{world.size} × " if world.size > 1 else ""
     if device.type == "cuda":
         return count + torch.cuda.get_device_name(device)
