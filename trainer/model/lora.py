@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,32 @@ class Adapters:
         """Return the same in a copy of the model."""
         return Adapters(model, base=self._base)
 
-    def off(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def off(self) -> Iterator[None]:
         """Make the model its base inside."""
-        return adapters_off(self._model)
+        layers = [layer for _, layer in _layers(self._model)]
+        for layer in layers:
+            layer.enable_adapters(enabled=False)
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.enable_adapters(enabled=True)
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return merged_weights(self._model)
+        """Yield the weights of the model, each with the name that it has without
+        adapters.
+
+        One at a time: together the merged ones are as large as the model.
+        """
+        adapted = {f"{n}.base_layer.weight": layer for n, layer in _layers(self._model)}
+        with torch.no_grad():
+            for name, parameter in self._model.named_parameters():
+                if ".lora_A." in name or ".lora_B." in name:
+                    continue
+                layer = adapted.get(name)
+                weight = unpacked(parameter) if layer is None else merged_weight(layer)
+                yield name.replace(".base_layer.", "."), weight
 
     def base_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the weights under the adapters, as `merged_weights` names them."""
@@ -91,7 +111,7 @@ class Adapters:
             del config.quantization_config
         with torch.device("meta"):
             shell = type(self._model)(config)
-        weights = {name: weight.cpu() for name, weight in merged_weights(self._model)}
+        weights = {name: weight.cpu() for name, weight in self.merged_weights()}
         shell.load_state_dict(weights, strict=False, assign=True)  # tied ones come next
         shell.tie_weights()
         shell.generation_config = self._model.generation_config
@@ -163,34 +183,6 @@ def adapter_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     multiplies in float32, which is slow there.
     """
     return dtype if device.type == "cuda" else torch.float32
-
-
-@contextmanager
-def adapters_off(model: torch.nn.Module) -> Iterator[None]:
-    """Make the model its base inside."""
-    layers = [layer for _, layer in _layers(model)]
-    for layer in layers:
-        layer.enable_adapters(enabled=False)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.enable_adapters(enabled=True)
-
-
-def merged_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the weights of the model, each with the name that it has without adapters.
-
-    One at a time: together the merged ones are as large as the model.
-    """
-    adapted = {f"{name}.base_layer.weight": layer for name, layer in _layers(model)}
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if ".lora_A." in name or ".lora_B." in name:
-                continue
-            layer = adapted.get(name)
-            weight = unpacked(parameter) if layer is None else merged_weight(layer)
-            yield name.replace(".base_layer.", "."), weight
 
 
 def _config(model: PreTrainedModel) -> LoraConfig:

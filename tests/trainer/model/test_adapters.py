@@ -14,7 +14,7 @@ from tests.trainer.tiny import config_tree, write_model
 from trainer.config import ModelConfig, OptimConfig, RunConfig
 from trainer.data import Prompt, Row
 from trainer.model import lora
-from trainer.model.lora import adapter_dtype, merged_weights
+from trainer.model.lora import adapter_dtype
 from trainer.model.optimizer import Optimizer
 from trainer.model.policy import Policy, load_policy
 from trainer.rollout.builtin import TransformersEngine
@@ -145,7 +145,7 @@ def test_adapters_add_alpha_over_rank_times_b_a(model_folder, policy, alpha, sca
     parts = dict(trained.model.named_parameters())
     name = "model.layers.1.mlp.down_proj"
 
-    merged = dict(merged_weights(trained.model))[f"{name}.weight"]
+    merged = dict(trained.weights())[f"{name}.weight"]
 
     a, b = (parts[f"{name}.lora_{part}.default.weight"] for part in "AB")
     base = dict(policy.model.named_parameters())[f"{name}.weight"]
@@ -344,8 +344,8 @@ def test_adapters_are_trained_over_four_bits(tmp_path, rows_path):
 def test_four_bits_stay_near_the_weights_they_stand_for(tmp_path):
     folder = write_model(tmp_path / "model", hidden_size=128, intermediate_size=256)
 
-    quantized = dict(merged_weights(adapted(folder, quantization="4bit").model))
-    plain = dict(merged_weights(adapted(folder).model))
+    quantized = dict(adapted(folder, quantization="4bit").weights())
+    plain = dict(adapted(folder).weights())
 
     for name, weight in plain.items():
         if name.endswith("_proj.weight"):

@@ -23,7 +23,6 @@ from tests.trainer.vllm_models import (
     stir,
 )
 from trainer.config import RunConfig
-from trainer.model.lora import adapters_off
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.prefetch import Snapshot, SnapshotEngine
 from trainer.rollout.select import make_engine
@@ -73,7 +72,7 @@ def test_a_snapshots_adapters_stay_on_while_the_policys_are_off(model_folder):
     requests = requests_of(policy, 2)
     expected = TransformersEngine(policy, max_batch_rows=64).sample(requests, WARM)
 
-    with adapters_off(policy.model):
+    with policy.adapters_off():
         sampled = engine.sample(requests, WARM)
 
     assert ids_of(sampled) == ids_of(expected)
