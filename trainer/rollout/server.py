@@ -82,11 +82,6 @@ class Lease:
         self._last_version = secrets.randbelow(2**48)
 
     @property
-    def is_free(self) -> bool:
-        with self._lock:
-            return self._holder is None
-
-    @property
     def version(self) -> int | None:
         """Version of the weights that are sampled with; None until a run's own are
         loaded.

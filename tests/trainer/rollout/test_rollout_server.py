@@ -128,11 +128,11 @@ def test_a_second_run_is_refused_until_the_first_has_ended(policy, served):
 
 def test_a_run_that_begins_does_not_get_the_last_ones_weights(policy, served):
     engine_of(policy, served.url).close()
-    wait_until(lambda: served.server.holding.is_free)
+    wait_until(lambda: served.server.holding._holder is None)
     held = engine_of(policy, served.url)
     word, version = held._servers[0]._word, served.server.holding.version
     held.close()
-    wait_until(lambda: served.server.holding.is_free)
+    wait_until(lambda: served.server.holding._holder is None)
 
     other = served.server.holding.take(None, word=None)  # no one is behind it
 

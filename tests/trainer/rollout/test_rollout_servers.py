@@ -49,7 +49,7 @@ def test_completions_are_those_of_one_server_in_the_order_of_the_requests(policy
     alone = engine_of(policy, two[0].url)
     expected = alone.sample(requests, WARM)
     alone.close()
-    wait_until(lambda: two[0].server.holding.is_free)
+    wait_until(lambda: two[0].server.holding._holder is None)
     engine = engine_of(policy, two[0].url, two[1].url)
 
     for count in (5, 2, 1):
@@ -171,7 +171,7 @@ def test_a_refused_server_releases_the_others(policy, two):
     with pytest.raises(ValueError, match=f"{two[1].url} is used"):
         engine_of(policy, two[0].url, two[1].url)
 
-    wait_until(lambda: two[0].server.holding.is_free)
+    wait_until(lambda: two[0].server.holding._holder is None)
     first.close()
 
 
@@ -237,5 +237,5 @@ def test_a_run_asks_the_servers_that_its_configuration_names(
 
     engine = make_engine(RunConfig.model_validate(tree), policy)
 
-    assert not any(served.server.holding.is_free for served in two)
+    assert not any(served.server.holding._holder is None for served in two)
     engine.close()

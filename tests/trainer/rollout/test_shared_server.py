@@ -149,7 +149,7 @@ def test_a_server_that_was_started_again_is_sent_what_it_sampled_with(spread, ca
         assert reported == pytest.approx(expected)
         engine.sync_weights()
     engine.close()
-    wait_until(lambda: again.server.holding.is_free)
+    wait_until(lambda: again.server.holding._holder is None)
     again.end()
 
 
