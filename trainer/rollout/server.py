@@ -18,7 +18,6 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import torch
-from transformers import AutoConfig
 
 from trainer.config import ModelConfig
 from trainer.errors import explain
@@ -28,6 +27,7 @@ from trainer.model.loading import (
     num_parameters,
     pick_device,
     pick_dtype,
+    read_settings,
 )
 from trainer.rollout import wire
 from trainer.rollout.engine import (
@@ -426,9 +426,7 @@ def _server(args: argparse.Namespace, token: str) -> RolloutServer:
         raise ValueError(f"--cache-gib must be above 0; got {args.cache_gib:g}.")
     fingerprint = model_fingerprint(args.model, revision=args.revision)
     config = ModelConfig(path=args.model, revision=args.revision, dtype=args.dtype)
-    settings: Any = AutoConfig.from_pretrained(
-        args.model, revision=args.revision or "main", trust_remote_code=False
-    ).get_text_config()
+    settings: Any = read_settings(args.model, revision=args.revision).get_text_config()
     longest = getattr(settings, "max_position_embeddings", None) or args.max_length
     sampler = VllmSampler(
         SamplerSettings(
