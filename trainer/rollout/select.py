@@ -40,7 +40,7 @@ from trainer.rollout.engine import (
 from trainer.rollout.prefetch import Snapshot, SnapshotEngine
 from trainer.rollout.prefixes import PrefixStore
 from trainer.rollout.server_engine import (
-    SharedEngine,
+    RolloutClient,
     VllmServerEngine,
     rollout_servers,
 )
@@ -271,10 +271,7 @@ def engine_name(engine: RolloutEngine) -> str:
     """Name it as a run tells it: vLLM 0.32.0."""
     if uses_own_decoder(engine):
         return OWN_ENGINE
-    if isinstance(engine, FallbackEngine):
-        return engine.kind
-    is_served = isinstance(engine, SharedEngine)
-    return "rollout servers" if is_served else type(engine).__name__
+    return engine.kind if isinstance(engine, FallbackEngine) else RolloutClient.kind
 
 
 class FallbackEngine:
