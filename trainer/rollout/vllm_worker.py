@@ -26,7 +26,6 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
 
-from trainer.config import restrictions_of
 from trainer.console import print_traceback
 from trainer.errors import explain, is_out_of_memory
 from trainer.host import settle_in, tick
@@ -173,11 +172,6 @@ class VllmSampler:
         Raises:
             ValueError: a prompt leaves no room for so many new tokens.
         """
-        if restrictions := restrictions_of(params):
-            raise ValueError(
-                f"vLLM's log-probs would include {restrictions}; the policy's do not. "
-                "Remove the setting."
-            )
         length, num_new = longest_of(prompts, params)
         if length + num_new > self.max_length:
             raise ValueError(

@@ -283,13 +283,6 @@ def test_a_model_is_not_split_over_more_gpus_than_there_are(llm):
         sampler_of(llm, tensor_parallel_size=3)
 
 
-def test_part_of_the_vocabulary_is_not_sampled(llm):
-    params = SamplingParams(max_new_tokens=3, temperature=1.0, top_p=0.5)
-
-    with pytest.raises(ValueError, match="top_p = 0\\.5"):
-        sampler_of(llm).sample([PROMPT], params, eos_ids=())
-
-
 def test_another_thread_takes_over_the_stream_that_vllm_was_started_on(
     llm, monkeypatch
 ):
