@@ -95,7 +95,16 @@ def token_values(
     has_bounds = loss.surrogate not in ("reinforce", "sapo", "vespo")
     is_of_sequence = loss.surrogate == "gspo" and loss.old_logprobs == "policy"
     is_sampled = config.rollout.source != "dataset"
-    spread, tokens = _Spread(micro, logprobs), micro.completions
+    tokens = micro.completions
+
+    def spread(values: torch.Tensor | None) -> torch.Tensor | None:
+        """Put statistics [N] at their tokens [B, T], NaN where the loss covers none."""
+        if values is None:
+            return None
+        by_token = torch.full_like(logprobs, math.nan, requires_grad=False)
+        by_token.view(-1).index_copy_(0, micro.covered, values.to(by_token.dtype))
+        return by_token
+
     advantages = micro.advantages.to(logprobs.dtype)
     if advantages.ndim == 1:
         advantages = advantages.unsqueeze(1)
@@ -123,21 +132,6 @@ def token_values(
         )
         for row in rows
     }
-
-
-class _Spread:
-    """Statistics [N] back at their tokens [B, T], NaN where the loss covers none."""
-
-    def __init__(self, micro: MicroBatch, like: torch.Tensor) -> None:
-        self._covered = micro.covered
-        self._like = like
-
-    def __call__(self, values: torch.Tensor | None) -> torch.Tensor | None:
-        if values is None:
-            return None
-        spread = torch.full_like(self._like, math.nan, requires_grad=False)
-        flat = spread.view(-1).index_copy_(0, self._covered, values.to(spread.dtype))
-        return flat.view_as(spread)
 
 
 def coefficients(
