@@ -250,8 +250,15 @@ def serve(
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_BAD_ARGUMENTS
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        """End in order; a second signal ends the process at once."""
+        signal.signal(number, signal.SIG_DFL)
+        # shutdown waits for the loop that this handler interrupts
+        threading.Thread(target=server.shutdown).start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _Stop(server))
+        signal.signal(number, stop)
     # With port 0 this line is how anyone knows where it is.
     host, port = args.host, server.server_port
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -296,15 +303,3 @@ def _server(
             f"Cannot listen on {args.host}:{args.port}: {error.strerror}. Use another "
             "--port or --host."
         ) from None
-
-
-class _Stop:
-    """The first signal ends the server in order, a second one at once."""
-
-    def __init__(self, server: ModelServer) -> None:
-        self._server = server
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        # shutdown waits for the loop that this handler interrupts
-        threading.Thread(target=self._server.shutdown).start()
