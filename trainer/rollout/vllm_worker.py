@@ -115,13 +115,13 @@ class VllmSampler:
         self._stream: torch.cuda.Stream | None = None
         self._llm: Any = None
         self._lora: Any = None  # the adapters to sample with, once there are any
-        self._num_workers = settings.tensor_parallel_size
+        self._has_processes = settings.tensor_parallel_size > 1
         self._workers: Sequence[BaseProcess] = ()
         self.max_length = settings.max_length
         self.lora_rank = next(
             (rank for rank in _LORA_RANKS if 0 < settings.lora_rank <= rank), 0
         )
-        wanted, there = self._num_workers, torch.cuda.device_count()
+        wanted, there = settings.tensor_parallel_size, torch.cuda.device_count()
         if self._on_gpu and wanted > there:
             raise ValueError(
                 f"vLLM cannot split the model over {wanted} GPUs: this process has "
@@ -131,7 +131,7 @@ class VllmSampler:
         if not self._on_gpu:
             _refuse_experts(settings)
         # workers, which take it over, share out this process's threads
-        threads = torch.get_num_threads() // self._num_workers
+        threads = torch.get_num_threads() // wanted
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
         try:
             self._llm = self._start(settings)
@@ -282,10 +282,6 @@ class VllmSampler:
         if llm is not None:
             llm.llm_engine.engine_core.shutdown()
 
-    @property
-    def _has_processes(self) -> bool:
-        return self._num_workers > 1
-
     def _call(self, method: str, *args: Any) -> list[Any]:
         """Give what each worker, in order of its rank, has a method of its own for."""
         with said_of(self._workers):
@@ -327,7 +323,7 @@ class VllmSampler:
             dtype=str(settings.dtype).removeprefix("torch."),
             max_model_len=settings.max_length,
             max_num_seqs=settings.max_rows,
-            tensor_parallel_size=self._num_workers,
+            tensor_parallel_size=settings.tensor_parallel_size,
             worker_extension_cls=f"{_MODULE}.{WorkerExtension.__qualname__}",
             kv_cache_memory_bytes=int(settings.cache_gib * 2**30),
             logprobs_mode="processed_logprobs",
