@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -16,7 +17,7 @@ from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_vllm
 from trainer.console import print_line, print_traceback
 from trainer.model.budget import memory_of
-from trainer.model.loading import pick_device, read_settings
+from trainer.model.loading import model_fingerprint, pick_device, read_settings
 from trainer.model.policy import Policy
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.cache import bytes_per_token, head_size, make_cache
@@ -39,13 +40,10 @@ from trainer.rollout.engine import (
 )
 from trainer.rollout.prefetch import Snapshot, SnapshotEngine
 from trainer.rollout.prefixes import PrefixStore
-from trainer.rollout.server_engine import (
-    RolloutClient,
-    VllmServerEngine,
-    rollout_servers,
-)
+from trainer.rollout.server_engine import RolloutClient, VllmServerEngine
 from trainer.rollout.speeds import read_speeds, work_of
 from trainer.rollout.vllm import SamplerSettings, VllmProcess, why_not_rotated
+from trainer.serving.client import read_token
 from trainer.sizes.footprint import most_completions
 from trainer.sizes.memory import EngineSizes, engine_sizes
 from trainer.tokenizers import first_line
@@ -142,11 +140,21 @@ def ask_servers(
     before_sync: Callable[[], None] = lambda: None,
     on_slowed: OnSlowed,
 ) -> FallbackEngine:
-    """Return `rollout_servers`, whose log-probs are compared with those of a policy
-    that stands still.
+    """Return the servers that `config.rollout` names, with the weights of a policy that
+    stands still and is compared with them.
+
+    Raises:
+        ValueError: one is not there, holds another model, or another run holds it.
     """
-    servers = rollout_servers(config, policy, before_sync=before_sync)
-    return FallbackEngine(policy, servers, on_slowed=on_slowed)
+    assert config.rollout.token_file is not None
+    token = read_token(Path(config.rollout.token_file))
+    fingerprint = model_fingerprint(config.model.path, revision=config.model.revision)
+    servers = [
+        RolloutClient(url, token=token, fingerprint=fingerprint)
+        for url in config.rollout.urls
+    ]
+    engine = VllmServerEngine(policy, servers, before_sync=before_sync)
+    return FallbackEngine(policy, engine, on_slowed=on_slowed)
 
 
 def check_decoder(config: RunConfig) -> None:

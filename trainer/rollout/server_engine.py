@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from trainer.config import RunConfig
-from trainer.model.loading import in_checkpoint_form, model_fingerprint
+from trainer.model.loading import in_checkpoint_form
 from trainer.model.policy import Policy
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import World
@@ -55,7 +53,6 @@ from trainer.serving.client import (
     OpenAnswer,
     Refused,
     in_parallel,
-    read_token,
 )
 from trainer.types import Rollout
 
@@ -439,27 +436,6 @@ def _keeps_restarting(server: Server) -> ValueError:
         f"The {server.name} lost this run {_MAX_JOINS} times during one request. Check "
         "its log, and resume the run."
     )
-
-
-def rollout_servers(
-    config: RunConfig,
-    policy: Policy,
-    *,
-    before_sync: Callable[[], None],
-) -> VllmServerEngine:
-    """Return the servers that `config.rollout` names, with the policy's weights.
-
-    Raises:
-        ValueError: one is not there, holds another model, or another run holds it.
-    """
-    assert config.rollout.token_file is not None
-    token = read_token(Path(config.rollout.token_file))
-    fingerprint = model_fingerprint(config.model.path, revision=config.model.revision)
-    servers = [
-        RolloutClient(url, token=token, fingerprint=fingerprint)
-        for url in config.rollout.urls
-    ]
-    return VllmServerEngine(policy, servers, before_sync=before_sync)
 
 
 class SharedEngine:

@@ -223,7 +223,7 @@ def test_a_run_asks_the_servers_that_its_configuration_names(
     tmp_path, model_folder, policy, two, monkeypatch
 ):
     monkeypatch.setattr(
-        "trainer.rollout.server_engine.model_fingerprint", lambda *_, **__: "print"
+        "trainer.rollout.select.model_fingerprint", lambda *_, **__: "print"
     )
     token = read_or_make_token(tmp_path / "token")
     for served in two:
