@@ -64,29 +64,6 @@ def is_built_like_llama(model: PreTrainedModel) -> bool:
     )
 
 
-def four_bit_settings(*, device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """Return what loads a model with its linear layers in NF4 (arXiv:2305.14314)."""
-    settings = BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
-    return {"quantization_config": settings, "device_map": {"": device}}
-
-
-def keep_packing(model: PreTrainedModel) -> None:
-    """Let 4-bit weights stay as they were read.
-
-    On some CPUs bitsandbytes would pack them again when the model is first sampled,
-    with coarser constants, so that the policy sampled would not be the one trained.
-    """
-    layer: Any
-    for layer in model.modules():
-        if hasattr(layer, "support_avx512bf16_for_cpu"):
-            layer.support_avx512bf16_for_cpu = False
-
-
 def unpacked(weight: torch.nn.Parameter) -> torch.Tensor:
     """Return the numbers that a weight stands for, as they are where it is not
     quantized.
@@ -146,13 +123,17 @@ def load_model(
     device = pick_device(config)
     prepare_device(device, tf32=config.tf32)
     dtype = pick_dtype(config, device)
-    if config.quantization == "4bit":
-        settings = four_bit_settings(device=device, dtype=dtype)
-        model = _read(source, revision=revision, dtype=dtype, **settings)
-        keep_packing(model)
-        return model
-    if device.type == "cuda":  # past the host's memory, which no rank then fills
-        return _read(source, revision=revision, dtype=dtype, device_map={"": device})
+    settings: dict[str, Any] = {"device_map": {"": device}}
+    if config.quantization == "4bit":  # linear layers in NF4 (arXiv:2305.14314)
+        settings["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+    if config.quantization == "4bit" or device.type == "cuda":
+        # past the host's memory, which no rank of a GPU then fills
+        return _read(source, revision=revision, dtype=dtype, **settings)
     model = _read(source, revision=revision, dtype=dtype)
     for parameter in model.parameters():
         # Weights read from a file may lie at any address, and matrix routines choose
@@ -197,6 +178,10 @@ def _read(
         if hasattr(layer, "time_step_limit"):
             # a step has no bounds while a token is sampled, here or in vLLM
             layer.time_step_limit = (0.0, math.inf)
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            # else 4-bit weights may be packed again when the model is first sampled,
+            # with coarser constants, and be other ones than are trained
+            layer.support_avx512bf16_for_cpu = False
     model.eval()
     return model
 
