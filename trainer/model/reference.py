@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,18 +276,13 @@ class ParkedReference(FrozenReference):
     def add_logprobs(
         self, micro_batches: Sequence[MicroBatch], *, temperature: float
     ) -> None:
-        with self._on_device():
-            super().add_logprobs(micro_batches, temperature=temperature)
-
-    @contextmanager
-    def _on_device(self) -> Iterator[None]:
         model = self.policy.model
         tensors = [*model.parameters(), *model.buffers()]
         parked = [tensor.data for tensor in tensors]
         try:
             for tensor in tensors:
                 tensor.data = tensor.data.to(self._device)
-            yield
+            super().add_logprobs(micro_batches, temperature=temperature)
         finally:
             for tensor, data in zip(tensors, parked, strict=True):
                 tensor.data = data
