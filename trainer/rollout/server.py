@@ -373,9 +373,6 @@ class _Door(RequestHandler):
             self.server.holding.release(word)
 
 
-_FLOAT32 = 4
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_server_arguments(parser, port=8700, max_request_mib=4096)
     parser.add_argument(
@@ -440,7 +437,9 @@ def _server(args: argparse.Namespace, token: str) -> RolloutServer:
             tensor_parallel_size=args.tensor_parallel_size,
         )
     )
-    num_bytes = _FLOAT32 * num_parameters(args.model, revision=args.revision)
+    num_bytes = torch.float32.itemsize * num_parameters(
+        args.model, revision=args.revision
+    )
     return RolloutServer(
         (args.host, args.port),
         sampler=sampler,

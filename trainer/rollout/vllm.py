@@ -52,8 +52,10 @@ _PART_BYTES = 256 * 2**20  # of weights that are sent at once
 STORAGE_DEVICE = 6  # the place of the GPU's number among what a handle has
 _END_SECONDS = 20.0  # until a process that has nothing left to answer is killed
 # What tells a process its place among those of the run, and is none of the child's.
-_PLACE = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
-_PLACE |= {"MASTER_ADDR", "MASTER_PORT", "PYTORCH_CUDA_ALLOC_CONF"}
+_PLACE = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT", "PYTORCH_CUDA_ALLOC_CONF"),
+}
 
 
 def why_not_rotated(policy: Policy, max_length: int) -> str:
