@@ -116,12 +116,9 @@ class Minibatch:
                 ),
             ),
         )
-        idle = []
-        for _ in self.micro_batches:
-            micro = _unweighed(tiny.pack([0], device=self._device))
-            micro.old_logprobs = micro.reference_logprobs = micro.mask
-            idle.append(micro)
-        return idle
+        micro = _unweighed(tiny.pack([0], device=self._device))
+        micro.old_logprobs = micro.reference_logprobs = micro.mask
+        return [micro] * len(self.micro_batches)
 
     def set_advantages(self, advantages: Advantages) -> None:
         """Hand out the advantages of the step's batch, as `model.packing` does."""
