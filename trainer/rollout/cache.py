@@ -75,10 +75,7 @@ class GrowingLayer(DynamicLayer):
             self._value_buffer = _widened(self._value_buffer[:, :, :first], last)
         self._key_buffer[:, :, first:last] = key_states
         self._value_buffer[:, :, first:last] = value_states
-        self._show(last)
-        assert self.keys is not None
-        assert self.values is not None
-        return self.keys, self.values
+        return self._show(last)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keep the given rows, in the given order; a row may be taken repeatedly."""
@@ -93,10 +90,11 @@ class GrowingLayer(DynamicLayer):
         self._value_buffer = _widened(values, values.shape[2])
         self._show(keys.shape[2])
 
-    def _show(self, length: int) -> None:
+    def _show(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         self._length = length
         self.keys = self._key_buffer.narrow(2, 0, length)
         self.values = self._value_buffer.narrow(2, 0, length)
+        return self.keys, self.values
 
 
 def _widened(states: torch.Tensor, length: int) -> torch.Tensor:
