@@ -336,11 +336,10 @@ class Batch:
         )
 
     def micro_batches(
-        self, *, max_tokens: int, device: torch.device
+        self, *, max_tokens: int, device: torch.device, is_packed: bool = False
     ) -> list[MicroBatch]:
-        return [
-            self.pack(rows, device=device) for rows in self.cut(max_tokens=max_tokens)
-        ]
+        parts = self.cut(max_tokens=max_tokens, is_packed=is_packed)
+        return [self.pack(rows, device=device) for rows in parts]
 
 
 def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:

@@ -382,10 +382,9 @@ class KLSample:
     ) -> list[torch.Tensor]:
         """Return the reference's log-probs of each sample, padded."""
         is_packed = self.reference.policy.is_packed
-        micros = [
-            batch.pack(rows, device=device)
-            for rows in batch.cut(max_tokens=max_tokens, is_packed=is_packed)
-        ]
+        micros = batch.micro_batches(
+            max_tokens=max_tokens, device=device, is_packed=is_packed
+        )
         self.reference.add_logprobs(micros, temperature=temperature)
         by_index = {
             index: values
