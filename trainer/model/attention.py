@@ -196,10 +196,9 @@ def takes_keys_used() -> bool:
 def _kernel() -> Callable[..., Any]:
     """torch's, with fewer key heads than query heads, which 2.11 takes without a flag.
 
-    Raises:
-        ImportError: this torch is older than it.
+    It is loaded where it is first asked for.
     """
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - see above
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - for a GPU alone
 
     names = inspect.signature(varlen_attn).parameters
     flags: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in names else {}
@@ -208,10 +207,6 @@ def _kernel() -> Callable[..., Any]:
 
 def takes_varlen(model: PreTrainedModel, head_sizes: Iterable[int]) -> bool:
     """Return whether the kernel takes heads of these sizes where a model is."""
-    try:
-        _kernel()
-    except ImportError:
-        return False
     return (
         model.device.type == "cuda"
         and model.dtype in (torch.bfloat16, torch.float16)
