@@ -73,7 +73,7 @@ class Lease:
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._holder: tuple[str, socket.socket] | None = None
         self._is_closed = False
         self._parts: dict[str, torch.Tensor] = {}
@@ -108,11 +108,6 @@ class Lease:
             if self._holder is not None and self._holder[0] == word:
                 self._holder, self._parts = None, {}
 
-    def check(self, word: str | None) -> None:
-        """Raises NotLeased unless the word is the holder's."""
-        with self._lock:
-            self._check(word)
-
     def add_weights(self, word: str | None, tensors: dict[str, torch.Tensor]) -> None:
         """Keep some weights until all are there.
 
@@ -121,7 +116,7 @@ class Lease:
             ValueError: they are more than the model has.
         """
         with self._lock:
-            self._check(word)
+            self.check(word)
             parts = self._parts | tensors
             size = sum(tensor.nbytes for tensor in parts.values())
             if size > self._max_bytes:
@@ -140,7 +135,7 @@ class Lease:
             Incomplete: they are others.
         """
         with self._lock:
-            self._check(word)
+            self.check(word)
             parts, self._parts = self._parts, {}
             wanted = sorted(names)
             if not parts or sorted(parts) != wanted:
@@ -154,7 +149,7 @@ class Lease:
     def next_version(self, word: str | None) -> int:
         """Number the weights that were collected last; raises NotLeased."""
         with self._lock:
-            self._check(word)
+            self.check(word)
             self._last_version += 1
             self._version = self._last_version
             return self._version
@@ -167,13 +162,15 @@ class Lease:
                 with suppress(OSError):  # it is gone already
                     self._holder[1].shutdown(socket.SHUT_RDWR)
 
-    def _check(self, word: str | None) -> None:
-        if (
-            self._holder is None
-            or word is None
-            or not secrets.compare_digest(self._holder[0].encode(), word.encode())
-        ):
-            raise NotLeased
+    def check(self, word: str | None) -> None:
+        """Raises NotLeased unless the word is the holder's."""
+        with self._lock:
+            if (
+                self._holder is None
+                or word is None
+                or not secrets.compare_digest(self._holder[0].encode(), word.encode())
+            ):
+                raise NotLeased
 
 
 _LOCKED = (HTTPStatus.LOCKED, "This run does not hold the server's lease.")
