@@ -203,13 +203,10 @@ def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) ->
                 if is_compared:
                     micro.old_logprobs = logprobs
 
-    def add_reference(micro_batches: Sequence[MicroBatch]) -> None:
-        assert reference is not None
-        reference.add_logprobs(micro_batches, temperature=temperature)
-
     is_preference = config.advantage.credit == "preference"
     # a KL over the whole vocabulary asks for more, in each update
     if reference is not None and (config.loss.kl_estimator != "full" or is_preference):
+        add_reference = partial(reference.add_logprobs, temperature=temperature)
         for minibatch in minibatches:
             state.budget.run(minibatch, add_reference)
     for number, minibatch in enumerate(minibatches):
