@@ -240,11 +240,6 @@ class Batch:
             num_sequences=len(self.samples),
         )
 
-    @property
-    def covered_places(self) -> list[int]:
-        """Places of its samples with a token that the loss covers, among its own."""
-        return [place for place, covered in enumerate(self.covered) if covered.any()]
-
     def minibatches(self, count: int) -> list[Batch]:
         """Cut between groups into `count` parts whose groups differ by one at most.
 

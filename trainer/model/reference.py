@@ -307,7 +307,8 @@ class KLSample:
 
         The choice ignores lengths, else short completions would be over-represented.
         """
-        covered = batch.covered_places
+        # those with a token that the loss covers
+        covered = [index for index, mask in enumerate(batch.covered) if mask.any()]
         samples = [batch.samples[index] for index in covered]
         if not samples:
             return []
