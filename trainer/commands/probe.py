@@ -69,7 +69,7 @@ from trainer.run.setup import device_name, prepare, set_up_torch
 from trainer.run.state import Run, RunPaths, RunState, enter_phase
 from trainer.scoring import Scorer
 from trainer.seeding import derive
-from trainer.stopping import watch_parent
+from trainer.stopping import Stopped, watch_parent
 from trainer.types import Group, Rollout
 
 Metrics = dict[str, float | str | None]
@@ -356,10 +356,6 @@ def _peak_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.max_memory_reserved(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-
-
-class Stopped(BaseException):
-    """SIGTERM or SIGINT; nothing on the way may take it for an error of its own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
