@@ -129,10 +129,9 @@ def exit_process(code: int) -> NoReturn:
     sampling = [t for t in threading.enumerate() if t.name == SAMPLING_THREAD]
     for thread in sampling:
         thread.join(max(0.0, deadline - time.monotonic()))
-    if any(thread.is_alive() for thread in sampling):
-        _flush_outputs()
-        os._exit(code)
     _flush_outputs()
+    if any(thread.is_alive() for thread in sampling):
+        os._exit(code)
     sys.exit(code)
 
 
