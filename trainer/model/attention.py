@@ -46,7 +46,6 @@ class Attention(Protocol):
             scale: of the attention's logits.
             window: a token sees itself and `window - 1` before it; None: all.
         """
-        ...
 
 
 # --- one kernel for all sequences

@@ -203,7 +203,6 @@ class RolloutEngine(Protocol):
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The meaning of its completions' token ids."""
-        ...
 
     def sample(
         self,
@@ -224,15 +223,12 @@ class RolloutEngine(Protocol):
                 others have not, in the calling thread. An engine that gets all of them
                 at once tells of none.
         """
-        ...
 
     def sync_weights(self) -> None:
         """Make the engine sample from the policy's present weights."""
-        ...
 
     def rest(self) -> None:
         """Give back what memory can be done without until something is sampled."""
-        ...
 
 
 @runtime_checkable
@@ -241,7 +237,6 @@ class HoldingEngine(Protocol):
 
     def close(self) -> None:
         """Let go of them; nothing can be sampled any more."""
-        ...
 
 
 @runtime_checkable
@@ -250,7 +245,6 @@ class JointEngine(Protocol):
 
     def is_needed_by_any(self, *, own: bool) -> bool:
         """Return whether this process or another one will ask again."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
