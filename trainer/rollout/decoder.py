@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import torch
 from torch.nn import functional
-from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from trainer.model.attention import (
@@ -417,16 +416,6 @@ def is_gpu(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def takes_boolean_mask(model: PreTrainedModel) -> bool:
-    """Return whether a model's attention reads a mask [rows, 1, 1, keys] of booleans.
-
-    transformers hands a mask of four dimensions on as it is. Eager attention, and
-    models that do not attend through transformers' interface, add it to the logits.
-    """
-    is_eager: bool = model.config._attn_implementation == "eager"
-    return model.is_backend_compatible() and not is_eager
-
-
 def make_decoder(
     policy: Policy,
     cache: DynamicCache,
@@ -475,7 +464,12 @@ class AnyDecoder:
         self._body = policy.body
         self._cache = cache
         self._padding = padding[owners]
-        self._shares_mask = is_growing(cache) and takes_boolean_mask(policy.model)
+        # transformers hands a mask of four dimensions on as it is. Eager attention, and
+        # models that do not attend through its interface, add it to the logits.
+        model = policy.model
+        is_eager = model.config._attn_implementation == "eager"
+        adds_mask = is_eager or not model.is_backend_compatible()
+        self._shares_mask = is_growing(cache) and not adds_mask
 
     def step(self, chosen: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         self._padding = functional.pad(self._padding, (0, 1), value=1)
