@@ -12,11 +12,12 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 _MAX_WARNINGS = 20
 
 
+@runtime_checkable
 class Closes(Protocol):
     def close(self) -> None: ...
 

@@ -232,14 +232,6 @@ class RolloutEngine(Protocol):
 
 
 @runtime_checkable
-class HoldingEngine(Protocol):
-    """An engine that has more than memory: processes, or servers that it holds."""
-
-    def close(self) -> None:
-        """Let go of them; nothing can be sampled any more."""
-
-
-@runtime_checkable
 class JointEngine(Protocol):
     """An engine that all processes of a run ask together."""
 

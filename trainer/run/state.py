@@ -27,10 +27,10 @@ from trainer.output.checkpoint import saved_step
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.parallel.world import World
-from trainer.rewards.session import current_session
+from trainer.rewards.session import Closes, current_session
 from trainer.rewards.spec import needs_models
 from trainer.rollout.cache import bytes_per_token
-from trainer.rollout.engine import HoldingEngine, RolloutEngine, Slowed
+from trainer.rollout.engine import RolloutEngine, Slowed
 from trainer.rollout.prefetch import Prefetch
 from trainer.rollout.select import lasting_engine, uses_own_decoder
 from trainer.run.outcome import UpdateResult
@@ -110,8 +110,8 @@ class Run:
     slowed: list[Slowed] = field(default_factory=list)  # not yet warned of
 
     def close(self) -> None:
-        """Let go of what samples."""
-        if isinstance(self.engine, HoldingEngine):
+        """Let go of processes, or servers, that sample."""
+        if isinstance(self.engine, Closes):
             self.engine.close()
 
 
