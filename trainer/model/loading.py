@@ -252,7 +252,7 @@ def pick_dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
 
 
 # Rows read of each weight. A training step moves nearly every number of it.
-_NUM_ROWS = 8
+NUM_ROWS = 8
 # These say how a model was saved, not what it computes.
 _IGNORED = {
     "_name_or_path",
@@ -343,7 +343,7 @@ def _rows(
                 if not shape:
                     yield name, shape, file.get_tensor(name).reshape(1)
                     continue
-                count = min(_NUM_ROWS, shape[0])
+                count = min(NUM_ROWS, shape[0])
                 # evenly from the first to the last, so that an end is never left out
                 places = [k * (shape[0] - 1) // max(count - 1, 1) for k in range(count)]
                 if len(shape) == 1:

@@ -26,7 +26,7 @@ from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
 from trainer.hub import CONFIG, check_source, find_file
 from trainer.model.budget import MemoryBudget, memory_of
-from trainer.model.loading import num_parameters, pick_device
+from trainer.model.loading import NUM_ROWS, num_parameters, pick_device
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
 from trainer.output.checkpoint import restore_policy, saved_controllers
@@ -64,9 +64,6 @@ from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
 from trainer.sizes.memory import estimate
 from trainer.sizes.model_sizes import dimensions_of
-
-# Rows read of each weight; a training step moves nearly every number of it.
-_NUM_ROWS = 8
 
 
 def check_consistent_setup(world: World, config: RunConfig) -> None:
@@ -135,7 +132,7 @@ def _prompt_bytes(prompts: Iterable[Prompt]) -> Iterable[bytes]:
 def _weight_bytes(policy: Policy) -> Iterable[bytes]:
     for name, weight in policy.model.named_parameters():
         yield repr((name, weight.shape)).encode()
-        rows = weight.detach()[:_NUM_ROWS].to(torch.bfloat16)
+        rows = weight.detach()[:NUM_ROWS].to(torch.bfloat16)
         yield rows.view(torch.int16).cpu().numpy().tobytes()
 
 
