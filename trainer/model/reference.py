@@ -31,9 +31,8 @@ def make_reference(
     """Return the reference of a run or phase; None if it has none.
 
     Args:
-        stage: the phase, or the run without phases. The frozen reference of a phase
-        that
-            continues another one's weights is the current policy, not the starting
+        phase: the phase, or the run without phases. The frozen reference of a phase
+            that continues another one's weights is the current policy, not the starting
             model.
         policy: the policy to compare with it.
         saved: the folder that `save` wrote, when resuming with an updated reference.

@@ -691,7 +691,7 @@ def _cut(
 ) -> Iterator[_Rows]:
     """Requests in batches of like prompt length; a large group may span several.
 
-    Completions in `found`, by their request and their place there, are left out.
+    Completions in `taken`, by their request and their place there, are left out.
     """
     order = sorted(range(len(requests)), key=lambda p: len(requests[p].token_ids))
     batch = _Rows([], [])

@@ -154,7 +154,7 @@ def make_phase(
     is made of the weights at its beginning.
 
     Args:
-        stage: the phase.
+        phase: the phase.
         policy: the model that is trained.
         engine: samples from the policy.
         prompts: all that may be trained on.
