@@ -56,8 +56,8 @@ setup: ## Install everything that `make run` needs
 run: setup ## Start Cohort on this machine and print a link
 	@exec $(BIN)/python manage.py up
 
-link: ## Print another link that signs you in
-	@$(BIN)/python manage.py sign_in_link
+link: ## Print another link that signs you in; ARGS="--user NAME" for someone else
+	@$(BIN)/python manage.py sign_in_link $(ARGS)
 
 starter-llm: setup ## Add SmolLM2-135M-Instruct, a small real language model
 	@$(INSTALL) --language-model

@@ -28,6 +28,9 @@ COHORT_DATA = _environment.data
 COHORT_PORT = _environment.port
 DATABASE_IS_EMBEDDED = _environment.database_url is None
 REDIS_IS_EMBEDDED = _environment.redis_url is None
+MAKE_LINK = (
+    "make link" if COHORT_PORT == 8000 else f"COHORT_PORT={COHORT_PORT} make link"
+)
 DATABASE_URL = _environment.database_url or _embedded.database_url
 REDIS_URL = (
     _environment.redis_url or _embedded.redis_url

@@ -81,6 +81,8 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "is_disk_full": is_disk_full,
         "mail_is_set_up": settings.MAIL_IS_SET_UP,
         "sign_in_providers": settings.SIGN_IN_PROVIDERS,
+        # None: Cohort was not started by `make run`.
+        "make_link": settings.MAKE_LINK if settings.DATABASE_IS_EMBEDDED else None,
         "can_make_team": lambda: any(place.can_manage for place in memberships),
         # A page without a team of its own, such as a 404, shows the address's, or the
         # reader's first; what a view passes as team goes before this.

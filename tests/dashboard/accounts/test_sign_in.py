@@ -51,8 +51,20 @@ def test_a_wrong_password_keeps_the_username(with_password, client):
     assert 'role="alert"' in page
 
 
-def test_the_page_shows_how_to_get_a_link(client, db):
-    assert "sign_in_link" in client.get("/sign-in/").text
+@pytest.mark.parametrize(
+    ("is_embedded", "command"),
+    [
+        (True, "<pre>COHORT_PORT=9000 make link</pre>"),
+        (False, "<pre>python manage.py sign_in_link</pre>"),
+    ],
+)
+def test_the_page_shows_how_to_get_a_link(
+    client, db, settings, tmp_path, is_embedded, command
+):
+    settings.DATABASE_IS_EMBEDDED, settings.COHORT_DATA = is_embedded, tmp_path
+    settings.MAKE_LINK = "COHORT_PORT=9000 make link"
+
+    assert command in client.get("/sign-in/").text
 
 
 def test_sign_out_takes_a_post(alice_client):

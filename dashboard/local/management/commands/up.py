@@ -109,11 +109,10 @@ class Command(BaseCommand):
         call_command("device", stdout=self.stdout)
         link = StringIO()
         call_command("sign_in_link", stdout=link)
-        again = "make link" if port == 8000 else f"COHORT_PORT={port} make link"
         self.stdout.write(
             "\n  The web server is ready. This link signs you in once, within 15 "
-            f"minutes:\n\n    {link.getvalue().strip()}\n\n  New link: {again}    "
-            f"Logs: {settings.COHORT_DATA / 'logs'}\n\n"
+            f"minutes:\n\n    {link.getvalue().strip()}\n\n"
+            f"  New link: {settings.MAKE_LINK}    Logs: {data / 'logs'}\n\n"
         )
         self.stdout.flush()
         if with_starter:
