@@ -66,12 +66,11 @@ def check_source(
     host = urlsplit(hub).netloc or hub
     if not _is_cached(source, revision, has_weights=has_weights):
         raise ValueError(
-            f"Cannot reach the hub {host} for the model {source} ({lack}). Check the "
-            "network and HF_ENDPOINT, name a model folder, or set HF_HUB_OFFLINE=1 if "
-            "the model is in this machine's cache."
+            f"Cannot reach {host} from this server: {lack}. Name a folder in place of "
+            f"{source}, or set HF_HUB_OFFLINE=1 if this machine's cache has it."
         )
     print_error(
-        f"Cannot reach the hub {host} ({lack}); using the model {source} from this "
+        f"Cannot reach {host} from this server: {lack}. Using {source} from this "
         "machine's cache. Set HF_HUB_OFFLINE=1 to skip the request."
     )
     constants.HF_HUB_OFFLINE = True
@@ -178,7 +177,8 @@ def _fault_of(source: str, revision: str) -> str | None:
         status = error.response.status_code
         return f"it returned status {status}" if status >= _SERVER_FAULTS else None
     except Exception as error:  # noqa: BLE001 - of whichever HTTP library the hub's has
-        return why_unreachable(_innermost(error))
+        cause, _, _ = why_unreachable(_innermost(error)).partition(". ")
+        return cause
     return None
 
 

@@ -217,8 +217,7 @@ def why_unreachable(error: Exception) -> str:
     match error:
         case socket.gaierror():
             return (
-                "this server cannot resolve its name. Check the spelling and the "
-                "server's DNS"
+                "its name cannot be resolved. Check the spelling and this server's DNS"
             )
         case TimeoutError():
             return "it timed out. Check for a firewall in between"

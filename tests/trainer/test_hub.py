@@ -101,7 +101,7 @@ def config(rows_path, tmp_path) -> Path:
     ("host", "why"),
     [
         ("silent", "no answer within 0.5 s"),
-        ("127.0.0.1:1", "the port"),
+        ("127.0.0.1:1", "refused"),
         pytest.param("no.such.host.invalid", "its name", marks=pytest.mark.slow),
     ],
 )
