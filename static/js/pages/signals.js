@@ -30,6 +30,7 @@ const rows = root.querySelector("[data-map-rows]");
 const passK = root.querySelector("[data-pass-k]");
 const FINGERS = window.matchMedia("(pointer: coarse)");
 let revision = 0;
+let hasEnded = false;
 let range = null; // of steps, common to all charts of the page
 let zoom = () => {};
 
@@ -158,7 +159,7 @@ class Chart {
       window.Plotly.purge(this.element);
     const text = document.createElement("p");
     text.className = "chart-waiting";
-    text.textContent = "No values yet";
+    text.textContent = hasEnded ? "No values" : "No values yet";
     this.element.replaceChildren(text);
   }
 
@@ -302,6 +303,7 @@ for (const element of charts.keys()) watcher.observe(element);
 rows.addEventListener("change", reorder);
 passK.addEventListener("input", chooseK);
 document.addEventListener("runframe", ({ detail }) => {
+  hasEnded = detail.run.has_ended;
   if (detail.type !== "snapshot" && !detail.steps.length) return;
   for (const source of sources.values()) source.refresh();
 });
