@@ -198,34 +198,14 @@ def _shares(metrics: dict[str, Any], config: RunConfig) -> list[dict[str, Any]]:
     if "signal/share" not in metrics:
         return []
     k, size = metrics["num_samples"], config.rollout.group_size
-    formula = (
-        (
-            "1 − Σ C(n_v, G) / C(n, G), where n_v of a prompt's n rewards have the "
-            "value v; the mean over prompts. With two reward values: 1 − p^G − "
-            "(1−p)^G"
-        )
-        if size <= k
-        else (
-            f"1 − Σ (n_v / n)^G, an underestimate because the group size {size} "
-            f"exceeds the {k} samples"
-        )
-    )
+    meaning = f"chance that a group of {size} has different rewards"
+    if size > k:
+        meaning += f"; an underestimate, because a prompt has only {k} completions"
     named = [("pass@1", "pass@1", "a completion is correct")]
     if k > 1:
-        named.append(
-            (
-                f"pass@{k}",
-                f"pass@{k}",
-                (f"at least one of {k} completions is correct (unbiased estimator)"),
-            )
-        )
-    named.append(
-        (
-            f"Groups with signal, group size {size}",
-            "signal",
-            f"rewards in the group differ: {formula}",
-        )
-    )
+        how = f"at least one of {k} completions is correct (unbiased estimator)"
+        named.append((f"pass@{k}", f"pass@{k}", how))
+    named.append((f"Groups with signal, group size {size}", "signal", meaning))
     return [_amount(metrics, name, title, how) for title, name, how in named]
 
 
