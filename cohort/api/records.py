@@ -85,7 +85,7 @@ class Checkpoint:
     is_best: bool
     is_pinned: bool
     score: float | None
-    margin: float | None = None  # half of the score's 95 % interval
+    margin: float | None = None  # half of the score's 95% interval
 
 
 @dataclass(frozen=True, slots=True)

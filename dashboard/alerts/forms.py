@@ -27,7 +27,7 @@ from trainer.alerts.conditions import MAX_STEPS, Kind
 KIND_LABELS = {
     Kind.ABOVE: "is above",
     Kind.BELOW: "is below",
-    Kind.CHANGES: "changes by more than … %",
+    Kind.CHANGES: "changes by more than …%",
     Kind.MISSING: "has no value",
 }
 WITH_THRESHOLD = (Kind.ABOVE, Kind.BELOW, Kind.CHANGES)

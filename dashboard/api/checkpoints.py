@@ -132,7 +132,7 @@ class CheckpointOut(Schema):
         description="Value of the metric that selects the best checkpoint."
     )
     margin: Real = Field(
-        default=None, description="Half of the score's 95 % confidence interval."
+        default=None, description="Half of the score's 95% confidence interval."
     )
 
 

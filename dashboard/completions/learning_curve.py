@@ -158,7 +158,7 @@ def describe(points: Sequence[Point], *, of: str) -> str:
     """Describe the chart in words, for screen readers."""
     values = [(p.percent if of == "pass" else p.mean, p.last) for p in points]
     pairs = [(v, step) for v, step in values if v is not None and math.isfinite(v)]
-    name, unit = ("Pass rate", " %") if of == "pass" else ("Mean reward", "")
+    name, unit = ("Pass rate", "%") if of == "pass" else ("Mean reward", "")
     if not pairs:
         return f"{name}: no values."
     (low, low_at), (high, high_at) = min(pairs), max(pairs)

@@ -393,7 +393,7 @@ def _shares(summary: dict[str, Any]) -> dict[str, str]:
         "turned": ("num_turned", "num_advantages"),
     }
     return {
-        name: f"{summary[part] / summary[whole]:.1%}".replace("%", " %")
+        name: f"{summary[part] / summary[whole]:.1%}"
         for name, (part, whole) in pairs.items()
         if summary[whole]
     }

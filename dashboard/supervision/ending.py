@@ -167,7 +167,7 @@ def _pause_reason(run: Run, paused: RunPaused) -> str:
         f"completion{'' if fault.count == 1 else 's'} of step {step:,}: {fault.error}"
         for fault in paused.faults
     ]
-    limit = f"The run pauses above {paused.limit or 0:.0%} failures.".replace("%", " %")
+    limit = f"The run pauses above {paused.limit or 0:.0%} failures."
     remedy = (
         f"{limit} Resume scores step {step:,} again with the same reward; it may allow "
         "more errors. To change the reward, edit it and continue with its new version."

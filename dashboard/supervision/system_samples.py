@@ -33,11 +33,11 @@ SHORTEST_SECONDS = 5.0
 PEAKS = frozenset({"trainer_memory", "memory"})
 LEASTS = frozenset({"disk_free"})
 Axis = Literal["time", "step"]
-PERCENT = {"ticksuffix": " %", "rangemode": "tozero"}
+PERCENT = {"ticksuffix": "%", "rangemode": "tozero"}
 # system.js divides bytes by the unit that fits, as Plotly knows no binary ones.
 BYTES = {"ticksuffix": "B", "rangemode": "tozero"}
 BYTES_PER_SECOND = {**BYTES, "ticksuffix": "B/s"}
-HOVER = {" %": "%{y:.1f}", "B": "%{y:.3~g}", "B/s": "%{y:.3~g}"}
+HOVER = {"%": "%{y:.1f}", "B": "%{y:.3~g}", "B/s": "%{y:.3~g}"}
 FIRST_SECONDS = 1.0
 SAMPLE_SECONDS = 5.0
 

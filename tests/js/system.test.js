@@ -51,5 +51,5 @@ test("an axis has the unit of its largest value", () => {
     factor: 1024 ** 2,
     suffix: " MiB/s",
   });
-  assert.deepEqual(scaleOf([[97]], "%"), { factor: 1, suffix: " %" });
+  assert.deepEqual(scaleOf([[97]], "%"), { factor: 1, suffix: "%" });
 });

@@ -344,7 +344,7 @@ class CompareRuns(Arguments):
 
 @tool(
     "Compare runs by one metric: last, best and the mean of the last steps, each set "
-    "against the first with a 95 % interval, and the settings that differ."
+    "against the first with a 95% interval, and the settings that differ."
 )
 def compare_runs(request: ApiRequest, arguments: CompareRuns) -> dict[str, Any]:
     named = ",".join(map(str, dict.fromkeys(arguments.runs)))

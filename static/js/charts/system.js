@@ -63,7 +63,7 @@ export function withUnit(value, unit) {
 
 // Divisor and unit of an axis, since Plotly has no binary prefixes.
 export function scaleOf(lists, unit) {
-  if (unit === "%") return { factor: 1, suffix: " %" };
+  if (unit === "%") return { factor: 1, suffix: "%" };
   const most = lists.reduce((top, list) => Math.max(top, ...(list ?? [])), 0);
   const { unit: shown, factor } = binaryUnit(most);
   return { factor, suffix: ` ${shown}${unit.slice(1)}` };

@@ -143,7 +143,7 @@ def test_a_chart_is_described_in_words():
     text = describe(points, of="pass")
 
     # The first, the last, the lowest and the highest.
-    assert re.findall(r"(\d+) % at step (\d)", text) == [
+    assert re.findall(r"(\d+)% at step (\d)", text) == [
         ("50", "1"),
         ("75", "9"),
         ("0", "5"),

@@ -43,7 +43,7 @@ def test_a_run_with_failing_scores_pauses_with_a_reason(run):
     fault, remedy = paused.pause_reason.split("\n")
     assert " 16 completions of step 3" in fault
     assert fault.endswith(": It is␀away.")
-    assert "20 %" in remedy
+    assert "20%" in remedy
     assert "step 3" in remedy
     entry = AuditEntry.objects.get(verb="run.paused")
     assert entry.detail["reason"] == paused.pause_reason
