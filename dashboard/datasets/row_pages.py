@@ -71,7 +71,9 @@ class RowPage:
     @property
     def summary(self) -> str:
         if not self.is_narrowed:
-            return f"{self.first + 1:,}–{self.last:,} of {self.num_rows:,} rows"
+            rows = f"{self.num_rows:,} row{'' if self.num_rows == 1 else 's'}"
+            is_all = self.first == 0 and self.last == self.num_rows
+            return rows if is_all else f"{self.first + 1:,}–{self.last:,} of {rows}"
         if self.page_start == 0 and not self.has_next:
             return _matching(self.num_shown)
         if self.count is None or not self.count.num_searched:

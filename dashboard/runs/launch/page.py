@@ -376,7 +376,7 @@ def _amounts(launch: Launch, start: Start, paces: list[Pace]) -> list[Amount]:
         ),
         Amount(
             title="Epochs",
-            value=sig3(float(f"{_epochs(launch, phases):.2g}")),
+            value=sig3(_epochs(launch, phases)),
             how=f"{_num_train(launch):,} training rows",
         ),
         _evaluations(launch, done),
@@ -518,7 +518,7 @@ def _hints(launch: Launch, start: Start) -> list[str]:
     epochs = _epochs(launch, _phases_left(config, start))
     if epochs > MANY_EPOCHS:
         hints.append(
-            f"The run repeats each prompt about {epochs:,.0f} times, so the "
+            f"The run repeats each prompt about {sig3(epochs)} times, so the "
             "model may memorise answers. Use fewer steps or more rows."
         )
     has_rows = config.data.num_eval_rows or config.evaluation.sets

@@ -270,12 +270,25 @@ def test_the_summary_follows_from_the_settings(alice_client, team, filled):
         "Time per step": "unknown",
         "Updates": "100",  # 50 × 2
         "Total completions": "6.4k",
-        "Epochs": "5.9",  # 50 × 16 / (200 - 64)
+        "Epochs": "5.88",  # 50 × 16 / (200 - 64)
         "Evaluations": "4",  # at 0, 20, 40 and 50
         "Checkpoints": "3",
     }
     assert all(f">{value}</span>" in answer.text for value in amounts.values())
     assert not Run.objects.exists()
+
+
+def test_the_note_of_many_epochs_repeats_the_number_of_the_summary(
+    alice_client, team, filled
+):
+    form = filled | {"optim.num_steps": "1085"}  # 1085 × 16 / (200 - 64) = 127.6
+
+    summary = alice_client.post(f"/{team.slug}/runs/new/summary", form).context[
+        "summary"
+    ]
+
+    assert {one.title: one.value for one in summary.amounts}["Epochs"] == "128"
+    assert [hint for hint in summary.hints if "128 times" in hint]
 
 
 def test_the_summary_lists_errors(alice_client, team, filled):

@@ -52,7 +52,7 @@ def test_a_version_is_compared_with_the_one_before(alice_client, versions):
         "removed": 24,
     }
     assert "changed: 2 added: 25 removed: 24" in text
-    assert "1–2 of 2" in text
+    assert "Pages of changes" not in answer.text  # there is one
     assert "3 three" in text  # old answer, new answer
     assert "i 4 → four" in text  # a column's values
 
@@ -78,7 +78,7 @@ def test_each_kind_is_paged(alice_client, versions):
         ({"kind": "added", "from": 20}, "21–25 of 25 added", [*range(26, 31)]),
         ({"kind": "removed", "from": 20}, "21–24 of 24 removed", [*range(25, 29)]),
         ({"kind": "removed", "from": "9" * 9}, "21–24 of 24", [*range(25, 29)]),
-        ({"kind": "x", "from": "x"}, "1–2 of 2 changed", [4, 5]),
+        ({"kind": "x", "from": "x"}, "changed: 2", [4, 5]),
     ):
         answer = alice_client.get(url(versions[1]), query)
 
