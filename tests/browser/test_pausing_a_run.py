@@ -117,10 +117,12 @@ def test_the_reward_log_is_filtered_and_leads_to_the_completion(page, noted):
     assert findings(page) == []
     expect(page.get_by_role("listitem").filter(has_text="Step 9")).to_have_count(3)
 
+    page.locator("summary.chip", has_text="Rule output").click()
     page.get_by_label("Type", exact=True).select_option("error")
-    page.get_by_role("button", name="Show").click()
+    page.get_by_role("button", name="Apply").click()
 
     page.wait_for_url("**kind=error**")
+    expect(page.locator("summary.chip[data-set]")).to_contain_text("Rule output")
     links = page.get_by_role("link", name="completion 2")
     expect(links).to_have_count(2)
     links.first.click()
