@@ -261,13 +261,14 @@ class ReferenceConfig(Part):
     )
     token_file: str | None = Field(
         None,
-        description="File with the token of the reference server.",
+        title="Token file of the reference server",
+        description="File with its token.",
         json_schema_extra=about(no_effect=NO_SERVER),
     )
     reset_every_steps: int = Field(
         0,
         ge=0,
-        title="Reset every",
+        title="Reset the reference every",
         description="Steps between resets of the reference to the policy, an outer "
         "iteration of arXiv:2402.03300. 0: never.",
         json_schema_extra=about(

@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from functools import cache
 from typing import Any
 
 from dashboard.project.errors import UserError, code_of
 from dashboard.project.schema_forms import SchemaField
-from dashboard.runs.config.fields import Problems, all_fields, part_title
+from dashboard.runs.config.fields import Problems, all_fields
 from dashboard.runs.launch.draft import LaunchDraft
 from dashboard.runs.launch.launching import LONGEST_NAME, Launch, check_draft
 
@@ -25,6 +25,22 @@ MODES = (
     (GRID, "Every combination"),
     (PAIRS, "Paired: first values together, then second values"),
 )
+
+
+@cache
+def sweep_settings() -> dict[str, SchemaField]:
+    """Return the settings by title, sorted as a list to search is."""
+    fields = sorted(all_fields().values(), key=lambda setting: setting.title.lower())
+    return {setting.title: setting for setting in fields}
+
+
+def _path_of(text: str) -> str:
+    """Return the path of a setting that was typed by title, or the text."""
+    typed = text.strip().lower()
+    for title, setting in sweep_settings().items():
+        if title.lower() == typed:
+            return setting.path
+    return text.strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +57,11 @@ class Row:
     @property
     def setting(self) -> SchemaField | None:
         return all_fields().get(self.path)
+
+    @property
+    def title(self) -> str:
+        """The setting's, or what was typed."""
+        return self.setting.title if self.setting else self.path
 
     @property
     def values(self) -> list[str]:
@@ -82,7 +103,7 @@ class SweepPlan:
         return cls(
             rows=[
                 Row(
-                    path=post.get(f"sweep-{n}-path", ""),
+                    path=_path_of(post.get(f"sweep-{n}-path", "")),
                     text=post.get(f"sweep-{n}-values", "").strip().replace("\x00", ""),
                 )
                 for n in range(1, NUM_ROWS + 1)
@@ -160,7 +181,10 @@ class SweepPlan:
 def _values(row: Row) -> list[str]:
     if row.setting is None:
         raise UserError(
-            "sweeps.no_setting", f"Choose a setting for the values “{row.text[:60]}”."
+            "sweeps.no_setting",
+            f"No setting is called “{row.path[:60]}”. Choose one of the list."
+            if row.path
+            else f"Choose a setting for the values “{row.text[:60]}”.",
         )
     values = row.values
     if len(values) < 2:
@@ -206,18 +230,9 @@ def describe_sweep(post: Mapping[str, Any], form: LaunchDraft) -> dict[str, Any]
     sweep = SweepPlan.read(post)
     if sweep.used and not form.problems:
         sweep.plan(form)
-    parts = groupby(
-        all_fields().values(), lambda setting: setting.path.rpartition(".")[0]
-    )
     return {
         "sweep": sweep,
-        "sweep_settings": [
-            (
-                part_title(part) if part else "Run",
-                [(setting.path, setting.title) for setting in fields],
-            )
-            for part, fields in parts
-        ],
+        "sweep_settings": sweep_settings(),
         "sweep_modes": MODES,
         "sweep_limit": MAX_RUNS,
     }

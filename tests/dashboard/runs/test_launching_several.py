@@ -7,6 +7,7 @@ from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
 from dashboard.project.errors import UserError
+from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch import launching
 from dashboard.runs.launch.launching import Launch
 from dashboard.runs.launch.sweep import Row, SweepPlan
@@ -58,6 +59,17 @@ def test_too_many_values_are_refused_early():
             _ = Row(path="seed", text=text).values
 
         assert refused.value.code == "sweeps.too_many_runs"
+
+
+def test_a_setting_is_chosen_by_its_title(alice_client, team, filled):
+    named = RATES | {"sweep-1-path": "learning rate"}
+
+    answer = alice_client.post(f"/{team.slug}/runs/new/plan", filled | named)
+
+    assert answer.context["sweep"].used[0].path == "optim.learning_rate"
+    titles = list(answer.context["sweep_settings"])
+    assert titles == sorted(titles, key=str.lower)
+    assert len(titles) == len(all_fields())  # none is named twice
 
 
 def test_pairs_take_the_first_values_together(alice_client, team, filled):
