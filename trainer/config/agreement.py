@@ -183,7 +183,7 @@ def _kl(config: Settings) -> Iterator[str]:
     if advantage.scale == "mean" and (lowest < 0 or lowered):
         yield (
             'advantage.scale = "mean" divides by the group\'s mean reward, which must '
-            "not be negative; this recipe can give "
+            "not be negative; this reward can give "
             f'{lowest:g}{" minus a penalty" if lowered else ""}. Use "group_std".'
         )
 
@@ -225,21 +225,21 @@ def _steps(config: Settings) -> Iterator[str]:
         return
     if recipe.normalizes:
         yield (
-            'combine = "normalize_then_sum" has no effect in a step recipe, because '
+            'combine = "normalize_then_sum" has no effect in a step reward, because '
             'steps are compared by their total rewards. Use "sum".'
         )
     for rule in recipe.rules:
         if judges_groups(rule):
             yield (
                 f'Rule "{rule.name}" ({rule.kind}) compares the completions of a '
-                "prompt, but a step recipe scores the steps of one completion. Remove "
+                "prompt, but a step reward scores the steps of one completion. Remove "
                 "it."
             )
     lowest = recipe_bounds(recipe)[0]
     if config.advantage.scale == "mean" and lowest < 0:
         yield (
             'advantage.scale = "mean" divides by the mean reward of a group\'s steps, '
-            f"which must not be negative; the step recipe can give {lowest:g}. Use "
+            f"which must not be negative; the step reward can give {lowest:g}. Use "
             '"group_std".'
         )
 
@@ -273,14 +273,14 @@ def _credit(config: Settings) -> Iterator[str]:
     joins = config.reward.recipe.combine
     if advantage.combine == "normalize_then_sum" and joins in ("product", "minimum"):
         yield (
-            'advantage.combine = "normalize_then_sum" sums rules, but the recipe '
-            f'combines them by {joins}. Use "sum_then_normalize", or a recipe that '
+            'advantage.combine = "normalize_then_sum" sums rules, but the reward '
+            f'combines them by {joins}. Use "sum_then_normalize", or a reward that '
             "sums."
         )
     if advantage.combine == "normalize_then_sum" and config.reward.recipe.clip:
         yield (
             'advantage.combine = "normalize_then_sum" ignores the sum of the rules, '
-            "which the recipe clips. Clip the rules instead."
+            "which the reward clips. Clip the rules instead."
         )
     if advantage.whiten != "no" and advantage.credit in ("ones", "preference"):
         yield (
@@ -345,7 +345,7 @@ def _pass_at_k(config: Settings) -> Iterator[str]:
 def _normalizing(config: Settings) -> str:
     if config.advantage.combine == "normalize_then_sum":
         return 'advantage.combine = "normalize_then_sum"'
-    return 'The recipe\'s combine = "normalize_then_sum"'
+    return 'The reward\'s combine = "normalize_then_sum"'
 
 
 def _sampling(config: Settings) -> Iterator[str]:
@@ -414,7 +414,7 @@ def _environment(config: Settings) -> Iterator[str]:
         elif rules and recipe is config.reward.step_recipe:
             yield (
                 f'Rule "{rules[0]}" reads a whole episode, not a step. Remove it: '
-                "without a step recipe, an environment's rewards of turns are those of "
+                "without a step reward, an environment's rewards of turns are those of "
                 "the steps."
             )
     if not environment.is_there:

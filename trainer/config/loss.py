@@ -295,8 +295,7 @@ class LossConfig(Part):
         ge=0,
         le=100,
         title="KL weight",
-        description="Penalty for moving away from the reference model. 0 turns it "
-        "off; KL is then measured on a sample.",
+        description="KL penalty. 0: only measured.",
         json_schema_extra=about(main=7),
     )
     kl_estimator: Literal["k1", "abs", "k2", "k3", "full", "k1+", "abs+", "k3+"] = (

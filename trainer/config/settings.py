@@ -33,7 +33,7 @@ class Settings(Part):
         0,
         ge=0,
         le=2**32 - 1,
-        description="Seed of the data order, the held-out rows and sampling.",
+        description="For data order, held-out rows, sampling.",
         json_schema_extra=about(main=8),
     )
     model: ModelConfig

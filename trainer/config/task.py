@@ -100,8 +100,7 @@ class ModelConfig(Part):
         ge=0,
         le=1_024,
         title="LoRA rank",
-        description="Rank of the LoRA adapters, which are trained instead of the "
-        "weights (arXiv:2106.09685). 0: full fine-tuning.",
+        description="Rank of the adapters. 0: full fine-tuning.",
         json_schema_extra=about(main=6, fork=_ADAPTERS),
     )
     lora_alpha: float | None = Field(
@@ -258,14 +257,14 @@ class RolloutConfig(Part):
         8,
         ge=1,
         le=1_024,
-        description="Number of completions per prompt, which form a group.",
+        description="Completions per prompt.",
         json_schema_extra=about(unit="completions", main=3),
     )
     max_new_tokens: int = Field(
         256,
         ge=1,
         le=131_072,
-        description="Maximum completion length. Longer completions are truncated.",
+        description="Longer completions are truncated.",
         json_schema_extra=about(unit="tokens", main=4),
     )
     temperature: float = Field(
@@ -435,7 +434,8 @@ class RolloutConfig(Part):
     )
     token_file: str | None = Field(
         None,
-        description="File with the token of the rollout servers.",
+        title="Token file of the rollout servers",
+        description="File with their token.",
         json_schema_extra=about(no_effect=NO_SERVER, of_run=True),
     )
     dynamic_sampling: Literal["off", "drop", "refill"] = Field(

@@ -22,8 +22,7 @@ class OptimConfig(Part):
         ge=1,
         le=10_000_000,
         title="Steps",
-        description="Number of training steps. Each samples, scores and trains on a "
-        "batch.",
+        description="Training steps, one batch each.",
         json_schema_extra=about(unit="steps", main=1, may_change=True),
     )
     learning_rate: float = Field(
@@ -111,7 +110,7 @@ class OptimConfig(Part):
     reset_every_steps: int = Field(
         0,
         ge=0,
-        title="Reset every",
+        title="Reset the optimizer every",
         description="Steps between resets of AdamW's moments. 0: never.",
         json_schema_extra=about(unit="steps", section="Stability"),
     )

@@ -15,6 +15,10 @@ def test_every_setting_is_on_the_form_once():
     assert sorted([*main, *advanced]) == sorted(all_fields())
 
 
+def test_the_help_of_a_main_field_fits_two_lines_of_a_phone():
+    assert max(len(field.help) for field in main_fields()) <= 42
+
+
 def test_a_section_begins_with_the_field_that_names_it():
     for part in advanced_parts():
         for group in part.groups:
