@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.launch.page import Amount
@@ -15,6 +17,7 @@ from tests.dashboard.runs.launching import (
     make_run,
 )
 from tests.dashboard.runs.test_clone import _fields
+from tests.dashboard.supervision.machines import make_worker
 from trainer.config import RunConfig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -90,6 +93,35 @@ def test_an_equal_run_is_not_scaled(team):
     _run(team, 5.0)
 
     assert _paces(team) == [Pace(device="cpu", step_seconds=5.0, num_runs=1)]
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "facts"),
+    [
+        (0, ["4 runs", "8 min", "one after the other"]),
+        (2, ["4 runs", "4 min", "2 at a time"]),
+    ],
+)
+def test_a_sweep_shows_how_long_its_runs_take_together(
+    alice_client, team, num_workers, facts
+):
+    _run(team, 12.0)
+    for number in range(num_workers):
+        make_worker(f"training@gpu-{number}")
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
+    fields |= {"model": "", "model_other": "org/model", "optim.num_steps": "10"}
+    seeds = {"sweep-1-path": "seed", "sweep-1-values": "0..3"}
+    passes = {"optim.updates_per_batch": "2"}
+    url = f"/{team.slug}/runs/new/plan"
+
+    response = alice_client.post(url, fields | seeds)
+    unknown = alice_client.post(url, fields | seeds | passes)
+
+    times = response.context["times"]  # 4 × 10 × 12 s
+    assert [fact for fact in facts if fact not in times] == []
+    assert f">{times}</span>" in response.text
+    assert unknown.context["times"].startswith("4 runs")
+    assert "min" not in unknown.context["times"]
 
 
 def test_the_summary_shows_the_pace_and_its_source(alice_client, team):

@@ -4,10 +4,12 @@ import re
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from dashboard.analysis.probes import services
 from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.datasets.models import DatasetVersion
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, RunState
 from tests.dashboard.analysis.probes.factories import (
     completion,
     finish,
@@ -16,7 +18,9 @@ from tests.dashboard.analysis.probes.factories import (
     measured,
 )
 from tests.dashboard.rewards.editor import fields
-from tests.dashboard.runs.launching import make_dataset, make_recipe
+from tests.dashboard.runs.launching import make_dataset, make_recipe, make_run
+from tests.dashboard.runs.test_clone import _fields
+from tests.dashboard.supervision.machines import make_worker
 
 SCORES = "/alpha/rewards/scores"
 NUMERIC = ("numeric_answer", {})
@@ -188,7 +192,6 @@ def test_a_probes_page_gives_a_verdict_and_its_numbers(alice_client, finished):
 
     assert "80% of groups" in page
     assert "95%: 0.65 to 0.9" in page
-    assert "1 − Σ C(n_v, G) / C(n, G)" in page
     assert "2 s" in page
     assert "hx-trigger" not in page.split('id="probe-body"')[1].split("</main>")[0]
 
@@ -252,6 +255,43 @@ def test_a_launch_form_is_probed_unsaved(alice_client, team, version):
     assert probe.config["rollout"]["prompts_per_step"] == 4
     assert (len(probe.positions), probe.num_samples) == (6, 8)  # all rows; G
     assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("fits_beside", "seconds_left", "starts"),
+    [
+        (True, 1_200.0, "within 15 s"),
+        (False, 1_200.0, "in about 20 min"),
+        (False, None, "when it ends"),
+    ],
+)
+def test_the_launch_form_says_when_a_test_starts(
+    alice_client, team, version, monkeypatch, fits_beside, seconds_left, starts
+):
+    monkeypatch.setattr(services, "fits_beside", lambda _config: fits_beside)
+    monkeypatch.setattr(services, "seconds_until_free", lambda: seconds_left)
+    make_recipe(team)
+    fields = _fields(alice_client.get("/alpha/runs/new").text)
+    fields |= {"model": "", "model_other": "org/model"}
+    url = "/alpha/runs/new/summary"
+    worker = make_worker()
+
+    free = alice_client.post(url, fields)
+    make_run(
+        team,
+        "busy",
+        dataset=version,
+        recipe=make_recipe(team, "other"),
+        state=RunState.RUNNING,
+        worker=worker.name,
+        lease_until=timezone.now(),
+    )
+    busy = alice_client.post(url, fields)
+
+    assert free.context["test_wait"] == ""
+    assert worker.name in busy.context["test_wait"]
+    assert starts in busy.context["test_wait"]
+    assert "data-test-wait" in busy.text
 
 
 def test_an_invalid_launch_form_starts_no_probe(alice_client):
