@@ -233,6 +233,17 @@ test("a family of metrics becomes one line each", () => {
   );
 });
 
+test("a line of a family has the name that is left, or the chart's", () => {
+  const meta = { each: "^eval/", cut: "ev", end: "/b", smooth: false };
+  const names = (more) =>
+    fill([{ type: "scatter", line: {}, meta: { ...meta, ...more } }]).data.map(
+      (trace) => trace.name,
+    );
+
+  assert.deepEqual(names({}), ["al/a", "al"]);
+  assert.deepEqual(names({ each: "^eval/a$", name: "Held-out" }), ["Held-out"]);
+});
+
 test("a chart whose metrics are not there has no points", () => {
   assert.equal(
     hasPoints(fill([{ ...line, meta: { terms: [["kl", 1]] } }]).data),

@@ -40,6 +40,7 @@ NO_KL = "KL is not measured: the run has no reference."
 NO_EVALUATION = "The run has no held-out evaluation."
 # Lengths and shares of cut completions are no scores, and stand in the table below;
 # of one completion the majority is itself, as pass@1 has it.
+HELD_OUT_REWARD = "Held-out reward"
 SCORES = r"^eval/{set}/(mean|pass@\d+|maj@(?!1$)\d+)$"
 AXES = frozenset({"total/tokens", "total/completions"})  # beside step and time
 # Measured of many prompts, scheduled or counted: there is no noise to smooth away.
@@ -169,6 +170,9 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
         meta={
             "each": rf"^eval/{re.escape(only) or '[^/]+'}/mean$",
             "cut": "eval/",
+            "end": "/mean",
+            # Of a single set, what the hover says.
+            **({"name": HELD_OUT_REWARD} if only else {}),
             "smooth": False,
             "band": True,
         },
@@ -177,7 +181,7 @@ def _held_out_rewards(features: ChartFeatures) -> Chart:
         f"eval/{only or '…'}/mean",
         "Shaded: 95% confidence interval",
         [trace],
-        title="Held-out reward",
+        title=HELD_OUT_REWARD,
         y="reward",
     )
 

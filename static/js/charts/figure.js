@@ -154,7 +154,7 @@ function expand(trace, store) {
     const color = `var(--cohort-series-${(i % NUM_SERIES_COLORS) + 1})`;
     const line = {
       ...trace,
-      name: asLabel(shorten(name, trace.meta.cut)),
+      name: trace.meta.name ?? asLabel(shorten(name, trace.meta)),
       line: { ...trace.line, color },
       meta: {
         ...trace.meta,
@@ -168,9 +168,10 @@ function expand(trace, store) {
   });
 }
 
-// Without the common part that the chart's title contains.
-function shorten(name, cut = "") {
-  return name.startsWith(cut) ? name.slice(cut.length) : name;
+// Without the common parts, which the chart's title says.
+function shorten(name, { cut = "", end = "" }) {
+  const rest = name.startsWith(cut) ? name.slice(cut.length) : name;
+  return end && rest.endsWith(end) ? rest.slice(0, -end.length) : rest;
 }
 
 // A metric's interval: the lower bound, and the upper one filled down to it.
