@@ -340,7 +340,7 @@ def _print_group(run: Run, group: GroupDetail) -> None:
     for c in group.completions:
         rules = "  ".join(f"{n} {number(v)}" for n, v in c.rule_scores.items())
         print_text(
-            f"\n#{c.position}  reward {number(c.reward)}  advantage "
+            f"\nCompletion {c.position + 1}  reward {number(c.reward)}  advantage "
             f"{number(c.advantage)}  {rules}  {c.num_tokens or '–'} tokens, "
             f"{c.end_reason}"
         )

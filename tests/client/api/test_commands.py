@@ -105,7 +105,7 @@ def test_a_run_is_watched_shown_and_exported(cohort, open_external, tmp_path):
     assert [one["step"] for one in rest if one["event"] == "step"] == [2]
     assert "1  mixed    0.5  0.7  prompt 1" in table.stdout
     assert [one["text"] for one in group["completions"]] == ["yes", "no"]
-    assert "#1  reward 1  advantage 0.5" in read.stdout
+    assert "Completion 2  reward 1  advantage 0.5" in read.stdout
     assert exported.returncode == 0
     assert (tmp_path / "all.jsonl").read_text() == piped.stdout
     assert [json.loads(one)["step"] for one in piped.stdout.splitlines()] == [1, 2]
