@@ -55,7 +55,7 @@ def make_parser() -> ArgumentParser:
     login = _add(groups, "login", commands.log_in, "save the server URL and a token")
     login.add_argument("url", help="server URL, such as https://cohort.example.org")
     _add_datasets(_group(groups, "datasets", "push and list datasets"))
-    _add_list_of_named(_group(groups, "recipes", "list reward recipes"), "recipes")
+    _add_list_of_named(_group(groups, "recipes", "list rewards"), "recipes")
     presets = _group(groups, "presets", "list presets to launch from")
     _add(presets, "list", commands.list_presets, "list published and team presets")
     _add_checkpoints(_group(groups, "checkpoints", "list and download checkpoints"))
@@ -280,8 +280,8 @@ def _add_launch(group: Any) -> None:
     )
     launch.add_argument(
         "--recipe",
-        help="reward recipe: NAME, NAME@VERSION or a version ID (default: the run's, "
-        "or the team's only recipe)",
+        help="reward: NAME, NAME@VERSION or a version ID (default: the run's, "
+        "or the team's only reward)",
     )
     launch.add_argument(
         "--held-out",

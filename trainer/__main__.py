@@ -32,7 +32,7 @@ COMMANDS = {
     "tokens": ("trainer.commands.token_lengths", "count the tokens of prompts"),
     "preview": ("trainer.commands.preview", "show prompts as the model sees them"),
     "tasks": ("trainer.rollout.verifiers", "list the tasks of a verifiers taskset"),
-    "score": ("trainer.rewards.command", "score completions with a recipe"),
+    "score": ("trainer.rewards.command", "score completions with a reward"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
     "presets": ("trainer.presets.listing", "list the presets"),
     "show": ("trainer.presets.preset", "print the effective configuration of a preset"),

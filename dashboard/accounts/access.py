@@ -158,7 +158,7 @@ RIGHTS = (
     Right("Save your own run list views and chart settings", Role.VIEWER),
     Right("Leave the team", Role.VIEWER),
     Right(
-        "Upload and edit datasets, recipes and reports; annotate and comment",
+        "Upload and edit datasets, rewards and reports; annotate and comment",
         Role.MEMBER,
     ),
     Right("Launch, stop, change and delete runs; publish models", Role.MEMBER),

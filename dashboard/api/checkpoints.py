@@ -253,7 +253,7 @@ class TryIn(Input):
     temperature: Annotated[float, Field(ge=0.01, le=5)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     recipe_version_id: IdIn | None = Field(
-        default=None, description="Recipe for scoring; null: the run's recipe."
+        default=None, description="Reward for scoring; null: the run's reward."
     )
     is_scored: bool = True
 

@@ -47,7 +47,7 @@ class PresetOut(Schema):
         examples=[{"optim.learning_rate": "1e-6"}],
     )
     recipe: dict[str, Any] | None = Field(
-        description="The preset's reward. Save it as a recipe of the team to use it."
+        description="The preset's reward. Save it as a reward of the team to use it."
     )
 
 
@@ -102,7 +102,7 @@ class LaunchIn(Input):
         max_length=200,
         description="A preset's key, `run-7` (clone run 7), "
         "`fork-7-step-000050-attempt-1` (fork run 7 from that checkpoint), "
-        "`recommended` (for the model, with its own dataset and recipe), or empty for "
+        "`recommended` (for the model, with its own dataset and reward), or empty for "
         "Cohort's defaults.",
         examples=["dr-grpo"],
     )

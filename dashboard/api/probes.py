@@ -54,7 +54,7 @@ class ProbeOut(JobOut):
     id: int = Field(examples=[4])
     model: str = Field(examples=["SmolLM2-135M-Instruct"])
     dataset_version_id: int = Field(examples=[12])
-    recipe_version_id: int | None = Field(description="null: the recipe is not saved.")
+    recipe_version_id: int | None = Field(description="null: the reward is not saved.")
     positions: list[int] = Field(
         description="Rows of the dataset version.", examples=[[0, 5]]
     )

@@ -77,7 +77,7 @@ def version_out(row: RecipeVersion) -> RecipeVersionOut:
     return fill(RecipeVersionOut, row, recipe=row.recipe.name)
 
 
-@router.get("", response=Page[RecipeOut], summary="List recipes")
+@router.get("", response=Page[RecipeOut], summary="List rewards")
 def recipes(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
     """Newest first."""
     return page_by(
@@ -91,7 +91,7 @@ def recipes(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 @router.get(
     "/{recipe_id}/versions",
     response=Page[RecipeVersionOut],
-    summary="List a recipe's versions",
+    summary="List a reward's versions",
 )
 def recipe_versions(
     request: ApiRequest, recipe_id: Id, cursor: Cursor, limit: Limit
@@ -112,7 +112,7 @@ class RecipeIn(VersionIn):
 
 
 @router.post(
-    "", response={201: RecipeVersionOut}, auth=WRITE, summary="Create a recipe"
+    "", response={201: RecipeVersionOut}, auth=WRITE, summary="Create a reward"
 )
 def create_recipe(request: ApiRequest, payload: RecipeIn) -> Status[RecipeVersionOut]:
     """Create a recipe with its first version."""
@@ -120,7 +120,7 @@ def create_recipe(request: ApiRequest, payload: RecipeIn) -> Status[RecipeVersio
     if not name:
         raise refuse_field(
             "body.name",
-            "A recipe requires a name; got only spaces.",
+            "A reward requires a name; got only spaces.",
             code="rewards.name_required",
         )
     with or_refuse("body.name"):
@@ -138,7 +138,7 @@ def create_recipe(request: ApiRequest, payload: RecipeIn) -> Status[RecipeVersio
     "/{recipe_id}/versions",
     response={201: RecipeVersionOut},
     auth=WRITE,
-    summary="Create a recipe version",
+    summary="Create a reward version",
 )
 def create_recipe_version(
     request: ApiRequest, recipe_id: Id, payload: VersionIn
@@ -183,7 +183,7 @@ def read_spec(spec: dict[str, Any]) -> Recipe:
 
 
 class RecipeSummary(Schema):
-    sentence: str = Field(description="The recipe in words.")
+    sentence: str = Field(description="The reward in words.")
     formula: str = Field(examples=["1·answer + 0.2·format"])
     lowest: float = Field(description="Lowest possible reward.", examples=[0.0])
     highest: float = Field(description="Highest possible reward.", examples=[1.2])
@@ -206,7 +206,7 @@ def _summarize(recipe: Recipe) -> RecipeSummary:
 @versions_router.get(
     "/recipe-versions/{recipe_version_id}",
     response=RecipeVersionDetail,
-    summary="Get a recipe version",
+    summary="Get a reward version",
 )
 def recipe_version(request: ApiRequest, recipe_version_id: Id) -> RecipeVersionDetail:
     """Return a version with its summary, formula and bounds."""
@@ -220,7 +220,7 @@ def recipe_version(request: ApiRequest, recipe_version_id: Id) -> RecipeVersionD
 def find_recipe_version(team: Team, version_id: int) -> RecipeVersion:
     versions = RecipeVersion.objects.select_related("recipe")
     version = versions.filter(recipe__team=team, pk=version_id).first()
-    return or_404(version, f"{team} has no recipe version with the ID {version_id}.")
+    return or_404(version, f"{team} has no reward version with the ID {version_id}.")
 
 
 class RecipeFindingOut(Schema):
@@ -249,7 +249,7 @@ class RecipeCheckOut(RecipeSummary):
 
 
 @versions_router.post(
-    "/recipes/check", response=RecipeCheckOut, summary="Check a recipe"
+    "/recipes/check", response=RecipeCheckOut, summary="Check a reward"
 )
 def check_recipe(request: ApiRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     """Saves nothing. 422 names the invalid fields."""
@@ -274,7 +274,7 @@ TRY_SECONDS = 5.0
 class RecipeTryIn(Input):
     recipe_version_id: IdIn | None = None
     spec: dict[str, Any] | None = Field(
-        default=None, description="An unsaved recipe, in place of a version."
+        default=None, description="An unsaved reward, in place of a version."
     )
     texts: list[Annotated[str, Field(max_length=MAX_TEXT_CHARS)]] = Field(
         default=[],
@@ -306,7 +306,7 @@ class RecipeTryOut(RecipeSummary):
     items: list[TrialOut]
 
 
-@versions_router.post("/recipes/try", response=RecipeTryOut, summary="Try a recipe")
+@versions_router.post("/recipes/try", response=RecipeTryOut, summary="Try a reward")
 def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
     """Score completions of a row, or a stored group. Saves nothing."""
     team = request.auth.team
@@ -315,7 +315,7 @@ def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
     if (payload.recipe_version_id is None) == (payload.spec is None):
         raise refuse_field(
             "body.spec",
-            "Send either a recipe version or a spec.",
+            "Send either a reward version or a spec.",
             code="rewards.recipe_or_spec",
         )
     if payload.spec is not None:
@@ -327,7 +327,7 @@ def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
     if not payload.may_ask and asks:
         raise refuse_field(
             "body.may_ask",
-            "The recipe calls a judge. Send may_ask: true to allow its requests.",
+            "The reward calls a judge. Send may_ask: true to allow its requests.",
             code="rewards.judge_not_allowed",
         )
     texts, samples = _tried_samples(team, payload, recipe)

@@ -51,7 +51,7 @@ class RescoringOut(JobOut):
     id: int = Field(examples=[3])
     run_id: int = Field(examples=[7])
     recipe_version_id: int | None = Field(
-        description="null: the recipe of each step, or an unsaved recipe."
+        description="null: the reward of each step, or an unsaved reward."
     )
     first_step: int
     last_step: int
@@ -76,10 +76,10 @@ def rescorings(request: ApiRequest, cursor: Cursor, limit: Limit) -> Page[Any]:
 class RescoringIn(Input):
     run_id: IdIn = Field(examples=[7])
     recipe_version_id: IdIn | None = Field(
-        default=None, description="null: the recipe of each step, or `spec`."
+        default=None, description="null: the reward of each step, or `spec`."
     )
     spec: dict[str, Any] | None = Field(
-        default=None, description="An unsaved recipe, in place of a version."
+        default=None, description="An unsaved reward, in place of a version."
     )
     first_step: StepIn | None = None
     last_step: StepIn | None = None
@@ -102,7 +102,7 @@ def rescore(request: ApiRequest, payload: RescoringIn) -> Status[RescoringOut]:
         recipe = Recipe.model_validate(version.spec)
     if payload.spec is not None:
         if version is not None:
-            message = "Send a recipe version or a spec, not both."
+            message = "Send a reward version or a spec, not both."
             raise refuse_field("body.spec", message, code="rescoring.recipe_and_spec")
         recipe = read_spec(payload.spec)
     first, last = payload.first_step, payload.last_step
@@ -137,7 +137,7 @@ class RescoringFailureOut(Schema):
 
 class RescoringDetail(RescoringOut):
     spec: dict[str, Any] | None = Field(
-        description="The recipe; null: the recipe of each step."
+        description="The reward; null: the reward of each step."
     )
     failures: list[RescoringFailureOut] = Field(description="The first 20 failures.")
 

@@ -51,7 +51,7 @@ class VersionRef(Schema):
     """A version of a dataset or of a reward recipe."""
 
     id: int = Field(description="ID of the version.", examples=[12])
-    of: int = Field(description="ID of the dataset or recipe.", examples=[4])
+    of: int = Field(description="ID of the dataset or reward.", examples=[4])
     name: str = Field(examples=["sums"])
     number: int = Field(examples=[2])
 

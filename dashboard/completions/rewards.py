@@ -251,7 +251,7 @@ def correctness_at(run: Run, step: int) -> Correctness:
 def correct_if(run: Run, step: int) -> str:
     """Define correctness at a step for pages; "" if it is unknown."""
     if run.summary.get("correct") == "highest":  # DECISIONS.md, 28
-        return "the highest reward that the recipe can give"
+        return "the highest reward that the rules can give"
     condition = correctness_at(run, step).condition
     return f"{condition} or more" if condition and run.is_imported else condition
 
@@ -293,7 +293,7 @@ def why_nothing_is_right(run: Run, step: int) -> str:
             "run's settings."
         )
     return (
-        "No rule compares with the answer and the recipe has no highest reward, so "
+        "No rule compares with the answer and the reward has no highest value, so "
         "correctness is unknown. Use mean rewards, or sort completions by reward."
     )
 

@@ -102,7 +102,7 @@ def delete_dataset(dataset: Dataset, user: User | None) -> None:
             ) from error
         raise UserError(
             "datasets.in_use",
-            f"A run or a probe used {dataset}, so it cannot be deleted. Leave it in "
+            f"A run or a test used {dataset}, so it cannot be deleted. Leave it in "
             "the trash.",
         ) from error
 

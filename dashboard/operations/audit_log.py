@@ -106,7 +106,7 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
             query=lambda version: {"version": version.number},
         ),
         "recipeversion": ObjectType(
-            "reward recipe",
+            "reward",
             RecipeVersion,
             "reward",
             team="recipe__team",
@@ -114,7 +114,7 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
             args=lambda version: [version.recipe_id],
             query=lambda version: {"version": version.number},
         ),
-        "probe": ObjectType("probe", Probe, "probe"),
+        "probe": ObjectType("test", Probe, "probe"),
         "rescoring": ObjectType("rescoring", Rescoring, "rescoring"),
         "report": ObjectType("report", Report, "report"),
         "group": ObjectType(

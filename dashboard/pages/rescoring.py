@@ -104,7 +104,7 @@ class Page:
         recipe = _read(self.base_spec)
         if recipe is None:
             self.problem = (
-                "A rule of this recipe no longer exists. Choose another recipe, or "
+                "A rule of this reward no longer exists. Choose another reward, or "
                 "add rules below."
             )
             return RecipeDraft([])
@@ -172,7 +172,7 @@ class Page:
         recipe, run = self.draft.validate(), self.choice.chosen_run
         if run is None or recipe is None or self.selection is None:
             self.problem = (
-                "The recipe is incomplete. Fix the marked fields."
+                "The reward is incomplete. Fix the marked fields."
                 if run
                 else "Choose a run first."
             )
@@ -335,11 +335,11 @@ def rescoring_export(
 
 def _sentence(rescoring_: Rescoring) -> str:
     if rescoring_.spec is None:
-        return "The recipe of each step"
+        return "The reward of each step"
     try:
         return recipe_sentence(Recipe.model_validate(rescoring_.spec))
     except ValueError:
-        return "A recipe with unknown rules"
+        return "A reward with unknown rules"
 
 
 def _context(team: Team, rescoring_: Rescoring) -> dict[str, Any]:

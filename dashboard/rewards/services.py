@@ -49,8 +49,8 @@ def save_recipe_version(
             if not is_new:
                 raise UserError(
                     "rewards.name_taken",
-                    f'{team} already has a recipe named "{name}". Choose another '
-                    "name, or save this as a new version of that recipe.",
+                    f'{team} already has a reward named "{name}". Choose another '
+                    "name, or save this as a new version of that reward.",
                 )
         newest = owner.versions.order_by("-number").first()
         if newest and newest.content_sha256 == sha256:

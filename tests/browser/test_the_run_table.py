@@ -81,10 +81,10 @@ def watch_chosen_columns(page: Page, first: Run, second: Run) -> None:
     dialog.get_by_role("button", name="Apply").click()
     page.wait_for_url("**cols=**")
     titles = page.locator("thead th").all_text_contents()
-    assert [title.strip() for title in titles[2:5]] == [
+    assert [" ".join(title.split()) for title in titles[2:5]] == [
         "State",
         "optim.learning_rate",
-        "Reward",
+        "Reward last",
     ]
 
     row = page.locator(f"tr[data-run='{first.pk}']")

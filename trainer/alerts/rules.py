@@ -86,7 +86,7 @@ RULES = (
         code="constant_reward",
         name="Reward does not change",
         why="The mean reward is the same at every step: a rule may score nothing, or "
-        "give every completion the same score. Test the recipe on some of the "
+        "give every completion the same score. Test the reward on some of the "
         "run's completions.",
         metric=REWARD,
         condition=Condition(kind=Kind.CONSTANT, for_steps=20),
@@ -94,7 +94,7 @@ RULES = (
     AlertRule(
         code="unscorable",
         name="Groups without a score",
-        why="No rule can score most groups. Test the recipe on some rows.",
+        why="No rule can score most groups. Test the reward on some rows.",
         metric="group/frac_unscorable",
         condition=Condition(kind=Kind.ABOVE, threshold=0.5, for_steps=5),
         unit="of groups",

@@ -109,7 +109,7 @@ def load_probing(
     """
     if num_samples < 1 or (num_prompts is not None and num_prompts < 1):
         raise ValueError(
-            f"A probe needs at least 1 completion of 1 prompt; got {num_samples} of "
+            f"A test needs at least 1 completion of 1 prompt; got {num_samples} of "
             f"{num_prompts}. Raise --samples or --prompts."
         )
     # A step takes distinct prompts, of which a probe may have fewer than the run.

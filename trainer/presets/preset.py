@@ -150,7 +150,7 @@ def as_published(recipe: Recipe) -> Recipe:
     if not has_mode:
         kinds = ", ".join(rule.kind for rule in recipe.rules)
         raise ValueError(
-            f"No rule of this recipe has an as_published mode (its rules: {kinds}). "
+            f"No rule of this reward has an as_published mode (its rules: {kinds}). "
             "Remove --as-published."
         )
     for rule in has_mode:

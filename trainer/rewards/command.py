@@ -30,7 +30,7 @@ _OWN_KEYS = {"prompt", "completion", "answer", "columns"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe = parser.add_mutually_exclusive_group(required=True)
-    recipe.add_argument("--recipe", type=Path, metavar="FILE", help="recipe as JSON")
+    recipe.add_argument("--recipe", type=Path, metavar="FILE", help="reward as JSON")
     recipe.add_argument(
         "--function",
         type=Path,
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe.add_argument(
         "--preset",
         metavar="NAME",
-        help="score with the recipe of a preset; as published for "
+        help="score with the reward of a preset; as published for "
         + ", ".join(published_names()),
     )
     parser.add_argument(
@@ -164,7 +164,7 @@ def _read(path: Path) -> bytes:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise ValueError(
-            f"{path} has more than {MAX_BYTES:,} bytes, the limit for a recipe or a "
+            f"{path} has more than {MAX_BYTES:,} bytes, the limit for a reward or a "
             "source. Name another file."
         )
     return text

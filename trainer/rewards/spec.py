@@ -181,7 +181,7 @@ class Recipe(Term):
     @model_validator(mode="after")
     def _rules_make_a_reward(self) -> Self:
         if not self.rules:
-            raise ValueError("A recipe needs at least one rule. Add one.")
+            raise ValueError("A reward needs at least one rule. Add one.")
         names = [rule.name for rule in self.rules]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

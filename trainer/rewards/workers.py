@@ -163,7 +163,7 @@ class _Worker:
                 raise ScoringFailed(
                     f'Rule "{rule.name}" ({rule.kind}) cannot score {where}, which '
                     f"begins {part[0].completion[:80]!r}: its process ended twice "
-                    f"({loss}). Remove the rule from the recipe, or the row from the "
+                    f"({loss}). Remove the rule from the reward, or the row from the "
                     "data, and resume from the last checkpoint."
                 ) from None
 

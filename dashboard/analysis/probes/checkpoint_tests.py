@@ -56,7 +56,7 @@ class CheckpointTestForm(forms.Form):
     temperature = float_field("Temperature", 0.01, 5)
     max_new_tokens = number_field("Max new tokens", 1, MAX_TOKENS)
     seed = number_field("Seed", 0, 2**32 - 1)
-    recipe = select_field("Reward recipe", required=False)
+    recipe = select_field("Reward", required=False)
 
     def __init__(
         self, run: Run, given: Mapping[str, Any], *, is_sent: bool = True
@@ -93,7 +93,7 @@ class CheckpointTestForm(forms.Form):
         set_choices(
             self,
             "recipe",
-            [(OWN, "The run's recipe"), (UNSCORED, "None: no scores"), *versions],
+            [(OWN, "The run's reward"), (UNSCORED, "None: no scores"), *versions],
         )
 
     @property

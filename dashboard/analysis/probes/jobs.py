@@ -181,7 +181,7 @@ class _Following:
             raise LeaseLost
         if metrics is not None:
             Probe.objects.filter(pk=self._row.pk).update(metrics=metrics)
-        check_disk_space_to_store(0, purpose="the probe")
+        check_disk_space_to_store(0, purpose="the test")
         ProbeGroup.objects.bulk_create(groups, ignore_conflicts=True)
 
     def _check_stop(self, trainer: TrainerProcess) -> None:

@@ -32,7 +32,7 @@ class ChoiceForm(forms.Form):
     """The run and the recipe."""
 
     run = row_field("Run", "Choose a run", required=False)
-    recipe = select_field("Recipe", required=False)
+    recipe = select_field("Reward", required=False)
 
     def __init__(self, team: Team, data: Mapping[str, Any]) -> None:
         super().__init__({name: data.get(name, "") for name in self.base_fields})
@@ -44,7 +44,7 @@ class ChoiceForm(forms.Form):
                 "recipe__name", "-number"
             )
         ]
-        set_choices(self, "recipe", [(OWN, "The run's recipe"), *versions])
+        set_choices(self, "recipe", [(OWN, "The run's reward"), *versions])
 
     @property
     def chosen_run(self) -> Run | None:

@@ -287,7 +287,7 @@ def check_start(
         if judge_rules(recipe) and not allows_judges:
             raise UserError(
                 "rescoring.judge_not_confirmed",
-                f"The recipe calls a judge ({', '.join(judge_rules(recipe))}), "
+                f"The reward calls a judge ({', '.join(judge_rules(recipe))}), "
                 "which costs money. Confirm the judge requests.",
             )
 

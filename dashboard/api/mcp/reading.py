@@ -78,7 +78,7 @@ class FindRuns(Arguments):
 
 @tool(
     "List the team's runs with state, steps, last and best reward, model, dataset and "
-    "recipe. Begin here. get_run tells more of one run."
+    "reward. Begin here. get_run tells more of one run."
 )
 def find_runs(request: ApiRequest, arguments: FindRuns) -> Listing:
     page, start = read_place(arguments.cursor)
@@ -386,7 +386,7 @@ class ListInputs(Arguments):
 
 @tool(
     "List what launch_run and try_reward take: presets, models, versions of datasets "
-    "and recipes (by id), kinds of rules with parameters, or settings with default, "
+    "and rewards (by id), kinds of rules with parameters, or settings with default, "
     "range and meaning."
 )
 def list_inputs(request: ApiRequest, arguments: ListInputs) -> Listing:
@@ -449,10 +449,10 @@ def _inputs(request: ApiRequest, kind: str) -> list[dict[str, Any]]:
 
 
 class TryReward(Arguments):
-    recipe: IdIn | None = Field(default=None, description="Version of a recipe")
+    recipe: IdIn | None = Field(default=None, description="Version of a reward")
     spec: dict[str, Any] | None = Field(
         default=None,
-        description='Unsaved recipe: {"rules": [{"name", "kind", "weight", "params"}]}',
+        description='Unsaved reward: {"rules": [{"name", "kind", "weight", "params"}]}',
     )
     texts: list[str] = Field(
         default=[], max_length=20, description="Completions of `row` of `dataset`"
@@ -468,7 +468,7 @@ class TryReward(Arguments):
 
 
 @tool(
-    "Score up to 20 completions with a recipe, without saving: texts for a dataset "
+    "Score up to 20 completions with a reward, without saving: texts for a dataset "
     "row, or a run's group by step and prompt. With `dataset`, warn of rows that it "
     f"cannot score and of completions that hack it. {DATA}",
     openWorldHint=True,

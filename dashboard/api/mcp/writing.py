@@ -151,7 +151,7 @@ class LaunchRun(Deed):
     )
     model: Annotated[str, Field(max_length=1_000)] | None = None
     dataset: IdIn | None = Field(default=None, description="Version of a dataset")
-    recipe: IdIn | None = Field(default=None, description="Version of a recipe")
+    recipe: IdIn | None = Field(default=None, description="Version of a reward")
     settings: dict[str, Value] = Field(
         default={}, description="Changed settings by path: optim.learning_rate"
     )
@@ -303,9 +303,9 @@ def control_run(request: ApiRequest, arguments: ControlRun) -> dict[str, Any]:
 class RescoreRun(Deed):
     run: IdIn
     recipe: IdIn | None = Field(
-        default=None, description="Version of a recipe; without: each step's own"
+        default=None, description="Version of a reward; without: each step's own"
     )
-    spec: dict[str, Any] | None = Field(default=None, description="Unsaved recipe")
+    spec: dict[str, Any] | None = Field(default=None, description="Unsaved reward")
     first_step: StepIn | None = None
     last_step: StepIn | None = None
     every: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
@@ -313,7 +313,7 @@ class RescoreRun(Deed):
 
 
 @tool(
-    "Score a run's stored completions again with another recipe, as a job. The run "
+    "Score a run's stored completions again with another reward, as a job. The run "
     "does not change. The dry run tells completions, judge requests and seconds, and "
     "gives `confirm`. Read the result with get_analysis.",
     readOnlyHint=False,

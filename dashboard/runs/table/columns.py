@@ -137,7 +137,7 @@ OWN: Mapping[str, Column] = MappingProxyType(
             _own("owner", "Owner", write=lambda run: str(run.owner or NOTHING)),
             _own("model", "Model", write=lambda run: run.model_label),
             _own("dataset", "Dataset"),
-            _own("reward", "Reward recipe"),
+            _own("reward", "Reward"),
             _own(
                 "progress",
                 "Progress",

@@ -96,7 +96,7 @@ def test_other_folders_are_not_deleted(ended, data_folder):
 def test_a_dataset_can_be_deleted_after_its_probes(ended, team):
     dataset = ended(31).dataset_version.dataset
     trash_dataset(dataset, None)
-    with pytest.raises(ValueError, match="a probe"):
+    with pytest.raises(ValueError, match="a test"):
         delete_dataset(dataset, None)
 
     clean()

@@ -102,7 +102,7 @@ def test_an_edited_recipe_has_no_version(alice_client, run, short):
     again = alice_client.get(
         f"/alpha/rescorings/new?run={run.pk}&again={rescoring.pk}"
     ).text
-    assert f"Recipe of rescoring {rescoring.pk}" in again
+    assert f"Reward of rescoring {rescoring.pk}" in again
 
 
 def test_an_unchanged_recipe_of_the_run_is_each_steps_own(alice_client, run):
