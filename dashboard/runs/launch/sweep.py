@@ -29,18 +29,15 @@ MODES = (
 
 @cache
 def sweep_settings() -> dict[str, SchemaField]:
-    """Return the settings by title, sorted as a list to search is."""
-    fields = sorted(all_fields().values(), key=lambda setting: setting.title.lower())
-    return {setting.title: setting for setting in fields}
+    """Return the settings by title in lower case, in its order."""
+    by_title = {setting.title.lower(): setting for setting in all_fields().values()}
+    return dict(sorted(by_title.items()))
 
 
 def _path_of(text: str) -> str:
     """Return the path of a setting that was typed by title, or the text."""
-    typed = text.strip().lower()
-    for title, setting in sweep_settings().items():
-        if title.lower() == typed:
-            return setting.path
-    return text.strip()
+    setting = sweep_settings().get(text.strip().lower())
+    return setting.path if setting else text.strip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
