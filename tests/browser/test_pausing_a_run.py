@@ -127,7 +127,7 @@ def test_the_reward_log_is_filtered_and_leads_to_the_completion(page, noted):
     expect(links).to_have_count(2)
     links.first.click()
     wait_until(page, "location.hash === '#completion-1'")
-    expect(page.locator("#completion-1 [data-note=error]")).to_contain_text("answer")
+    expect(page.locator("#more-1 [data-note=error]")).to_contain_text("answer")
     assert findings(page) == []
 
 
