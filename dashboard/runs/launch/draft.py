@@ -13,6 +13,7 @@ from dashboard.accounts.models import Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_versions
 from dashboard.datasets.token_preview import SETTINGS
+from dashboard.project.schema_forms import SchemaField
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import is_same_reward
 from dashboard.runs.config.fields import (
@@ -335,6 +336,17 @@ class LaunchDraft:
             return self.start.step_recipe
         chosen = self.choices.find_recipe(self.step_recipe)
         return chosen.spec if chosen else None
+
+    @property
+    def changed(self) -> list[SchemaField]:
+        """Settings whose values are not the start's."""
+        return [
+            setting
+            for setting in all_fields().values()
+            if not setting.is_same(
+                self.texts[setting.path], self.start.texts[setting.path]
+            )
+        ]
 
     @property
     def eval_files(self) -> dict[str, str]:

@@ -108,3 +108,16 @@ def test_an_invalid_clone_id_shows_the_default_form(alice_client, team):
 
         assert response.status_code == 200, clone
         assert "Cloned from" not in response.text, clone
+
+
+def test_a_clone_lists_the_settings_that_its_address_changes(
+    alice_client, team, parent
+):
+    address = f"/{team.slug}/runs/new?clone={parent.pk}"
+
+    plain = alice_client.get(address).context["form"]
+    query = "&loss.importance_cap=5.0&loss.kl_coef=0.04"
+    changed = alice_client.get(address + query).context["form"]
+
+    assert plain.changed == []
+    assert [setting.path for setting in changed.changed] == ["loss.importance_cap"]
