@@ -59,6 +59,12 @@ test("clipped tokens have a side", () => {
   assert.deepEqual(COMPLETION.clipped.map(scale.levelOf), [0, "+4", -4]);
 });
 
+test("a gap of rounding has no colour", () => {
+  const scale = makeScale([{ ...COMPLETION, gap: [1e-7, -1e-7, 0] }], "gap");
+  assert.equal(scale.levelOf(1e-7), 0);
+  assert.equal(scale.levelOf(0.01), "+4");
+});
+
 test("the gap from the sampler has two sides", () => {
   const scale = makeScale([{ ...COMPLETION, gap: [0, 0.2, -0.2] }], "gap");
 

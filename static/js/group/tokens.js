@@ -21,6 +21,7 @@ const SCALES = {
     words: "log-prob of the trainer less the sampler's, nats",
     of: (value) => value,
     isTwoSided: true,
+    least: 0.01, // or rounding would look like a large gap
   },
 };
 
@@ -31,14 +32,15 @@ const onSide = (level) => (level > 0 ? `+${level}` : level);
 
 // Up to the 99th of a hundred: one token of −30 nats would leave the others pale.
 function reach(completions, name) {
-  const { of } = SCALES[name];
+  const { of, least = 0 } = SCALES[name];
   const sizes = completions
     .flatMap((completion) => completion[name] ?? [])
     .filter(isNumber)
     .map((value) => Math.abs(of(value)))
     .filter(Number.isFinite)
     .sort((a, b) => a - b);
-  return sizes.length ? sizes[Math.ceil(0.99 * sizes.length) - 1] : null;
+  if (!sizes.length) return null;
+  return Math.max(least, sizes[Math.ceil(0.99 * sizes.length) - 1]);
 }
 
 // null: no completion of the group has this value.
