@@ -163,6 +163,7 @@ class Reporter:
         advantages: Any = None,
         age: int | None = None,
         incomparable: str | None = None,
+        dtype: Any = None,
     ) -> None:
         """Report how far sampler and trainer are apart; needs numpy.
 
@@ -173,6 +174,8 @@ class Reporter:
         advantages    of the completions [B]; None: unknown
         age           updates between the weights that sampled and the first update
         incomparable  "restricted" (top_p and its like) or "temperature" (they differ)
+        dtype         "bfloat16", "float16" or "float32", or torch's: the coarser number
+                      format of sampler and trainer; None: unknown
         """
 
         def measured() -> tuple[Any, ...]:
@@ -189,7 +192,11 @@ class Reporter:
                 _on_host(mask),
                 rows,
             )
-            fields = {"age": age, "incomparable": incomparable}
+            fields = {
+                "age": age,
+                "incomparable": incomparable,
+                "dtype": dtype and str(dtype).removeprefix("torch."),
+            }
             return step, gaps, round_numbers(rows), fields
 
         self._report(Writer.mismatch, measured)

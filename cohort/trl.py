@@ -260,6 +260,8 @@ class Watcher:
             advantages=output.get("advantages"),
             age=0,
             incomparable=None if is_free else "restricted",
+            # else vLLM's own may be coarser
+            dtype="bfloat16" if getattr(settings, "bf16", False) else None,
         )
 
     @_never_raising

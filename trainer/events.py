@@ -268,6 +268,8 @@ Against = Literal["old", "current"]
 # like; temperature: they are of different ones; unknown: no token of
 # the loss has a μ.
 Incomparable = Literal["restricted", "temperature", "unknown"]
+# Of sampler and trainer the one that rounds more.
+NumberFormat = Literal["bfloat16", "float16", "float32"]
 
 
 class MismatchMeasured(Event):
@@ -281,6 +283,7 @@ class MismatchMeasured(Event):
     against: Against = "old"
     incomparable: Incomparable | None = None
     age: Age | None = None  # of the oldest group
+    dtype: NumberFormat | None = None  # of another trainer, if it tells
     # Of the groups in their order; none: an outside trainer does not tell.
     prompts: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] = []
     sizes: list[Annotated[int, Field(ge=0, le=65_535)]] = []

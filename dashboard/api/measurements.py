@@ -432,8 +432,8 @@ def group_tokens(
 class MismatchOut(Schema):
     step: int = Field(description="The measured step that is compared.", examples=[40])
     advice: str = Field(
-        description="`few`, `incomparable`, `rounding`, `fault`, `rare`, `sequence`, "
-        "`stale` or `token`: the rule that applies.",
+        description="`few`, `incomparable`, `rounding`, `format`, `fault`, `rare`, "
+        "`sequence`, `stale` or `token`: the rule that applies.",
         examples=["rounding"],
     )
     verdict: str = Field(examples=["No correction needed: the gap is rounding."])

@@ -7,8 +7,9 @@ padding, as in signals/records.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from cohort.mismatch import (
     SIGNS,
     SUMS,
 )
-from dashboard.completions.models import Group, MismatchStep
+from dashboard.completions.models import MismatchStep
 from dashboard.runs.models import Run
 from trainer.events import GapBins, GapSums, MismatchMeasured
 
@@ -45,6 +46,10 @@ BINS = np.dtype(
     ]
 )
 MAX_STEPS = 1_000  # that a chart reads
+COLUMNS = (
+    *("step", "age", "against", "incomparable", "dtype"),
+    *("groups", "completions", "bins"),
+)
 
 
 def pack_mismatch(event: MismatchMeasured, run_id: int) -> MismatchStep:
@@ -62,6 +67,7 @@ def pack_mismatch(event: MismatchMeasured, run_id: int) -> MismatchStep:
         against=event.against,
         incomparable=event.incomparable or "",
         age=event.age,
+        dtype=event.dtype or "",
         groups=groups.tobytes(),
         completions=completions.tobytes(),
         bins=bins.tobytes(),
@@ -95,87 +101,73 @@ class Mismatch:
     ages: Numbers  # [S], in updates; NaN: not known
     against: tuple[str, ...]  # [S] trainer.events.Against
     incomparable: tuple[str, ...]  # [S] trainer.events.Incomparable, "" if comparable
+    dtypes: tuple[str, ...]  # [S] trainer.events.NumberFormat, "": not told
     positions: Records
     probabilities: Records
     gaps: Counts  # [S, 24] tokens by d
     differences: Counts  # [S, 3, 21] tokens by π - μ, by the sign of the advantage
     completions: Records
     step_of: Counts  # [N], the index of each completion's step
+    groups: Records  # of the completions, in their order; none: not known
+
+    @property
+    def places(self) -> Counts:
+        """The prompt_index and the position in its group of each completion, [N, 2].
+
+        -1: not known.
+        """
+        places = np.full((len(self.completions), 2), -1)
+        if len(self.groups):
+            sizes = self.groups["num_completions"].astype(np.int64)
+            starts = np.cumsum(sizes) - sizes
+            places[:, 0] = np.repeat(self.groups["prompt"], sizes)
+            places[:, 1] = np.arange(len(places)) - np.repeat(starts, sizes)
+        return places
 
 
-def read_mismatch(
-    run: Run,
-    *,
-    first: int | None = None,
-    last: int | None = None,
-    newest: int | None = None,
-    max_steps: int = MAX_STEPS,
-) -> Mismatch | None:
-    """Read the current history's steps within these, or the `newest` of them; of more
-    than `max_steps` every n-th and the last; None if there are none. Two queries.
+def read_mismatch(run: Run) -> Mismatch | None:
+    """Read the current history's steps, of more than MAX_STEPS every n-th and the last;
+    None if there are none. Two queries.
     """
+    rows = MismatchStep.objects.filter(run=run, superseded_by=None).order_by("step")
+    steps = list(rows.values_list("step", flat=True))
+    every = -(-len(steps) // MAX_STEPS)
+    if every > 1:
+        rows = rows.filter(step__in=steps[::-every])
+    return _unpack(rows.values_list(*COLUMNS))
+
+
+def read_newest(run: Run, num_steps: int, last: int | None = None) -> Mismatch | None:
+    """Read the newest steps, up to `last`; None if there are none. One query."""
     rows = MismatchStep.objects.filter(run=run, superseded_by=None)
-    if first is not None:
-        rows = rows.filter(step__gte=first)
     if last is not None:
         rows = rows.filter(step__lte=last)
-    steps = list(rows.order_by("step").values_list("step", flat=True))
-    if not steps:
+    newest = rows.order_by("-step").values_list(*COLUMNS)[:num_steps]
+    return _unpack(list(newest)[::-1])
+
+
+def _unpack(rows: Iterable[tuple[Any, ...]]) -> Mismatch | None:
+    """Unpack rows of COLUMNS."""
+    columns = list(zip(*rows, strict=True))
+    if not columns:
         return None
-    if newest is not None:
-        steps = steps[-newest:]
-    every = -(-len(steps) // max_steps)
-    return _unpack(list(rows.filter(step__in=steps[::-every]).order_by("step")))
-
-
-def _unpack(rows: Sequence[MismatchStep]) -> Mismatch:
-    bins = np.frombuffer(b"".join(bytes(row.bins) for row in rows), BINS)
-    parts = [np.frombuffer(bytes(row.completions), COMPLETION) for row in rows]
+    steps, ages, against, incomparable, dtypes, *packed = columns
+    groups, completions, bins = (
+        np.frombuffer(b"".join(parts), dtype)
+        for parts, dtype in zip(packed, (GROUP, COMPLETION, BINS), strict=True)
+    )
+    sizes = [len(part) // COMPLETION.itemsize for part in packed[1]]
     return Mismatch(
-        steps=np.array([row.step for row in rows], np.int64),
-        ages=np.array([row.age for row in rows], np.float64),
-        against=tuple(row.against for row in rows),
-        incomparable=tuple(row.incomparable for row in rows),
+        steps=np.array(steps, np.int64),
+        ages=np.array(ages, np.float64),
+        against=against,
+        incomparable=incomparable,
+        dtypes=dtypes,
         positions=bins["positions"],
         probabilities=bins["probabilities"],
         gaps=bins["gaps"].astype(np.int64),
         differences=bins["differences"].astype(np.int64),
-        completions=np.concatenate(parts),
-        step_of=np.repeat(np.arange(len(rows)), [len(part) for part in parts]),
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepMismatch:
-    """The gap of one step, with prompt, length and reward of its N completions."""
-
-    step: Mismatch  # of this step alone
-    prompts: Counts  # [N] prompt_index of its group; -1, here and below: not known
-    positions: Counts  # [N] in its group
-    rewards: Numbers  # [N]; NaN: none, or not stored
-
-
-def read_step_mismatch(run: Run, step: int) -> StepMismatch | None:
-    """Read one step; None if it was not measured. Two queries."""
-    row = MismatchStep.objects.filter(run=run, superseded_by=None, step=step).first()
-    if row is None:
-        return None
-    mismatch = _unpack([row])
-    num = len(mismatch.completions)
-    prompts, positions = np.full((2, num), -1, np.int64)
-    rewards, start = np.full(num, np.nan), 0
-    groups = np.frombuffer(bytes(row.groups), GROUP)
-    of_step = Group.objects.current().filter(run=run, step=step, is_trained=True)
-    stored = dict(of_step.values_list("prompt_index", "packed_completions__rewards"))
-    for prompt, size in groups.tolist():
-        here = slice(start, start + size)
-        prompts[here], positions[here] = prompt, np.arange(size)
-        if len(stored.get(prompt) or ()) == size:
-            rewards[here] = np.array(stored[prompt], np.float64)
-        start += size
-    return StepMismatch(
-        step=mismatch,
-        prompts=prompts,
-        positions=positions,
-        rewards=rewards,
+        completions=completions,
+        step_of=np.repeat(np.arange(len(steps)), sizes),
+        groups=groups,
     )

@@ -384,6 +384,7 @@ class MismatchStep(models.Model):
     against = models.CharField(max_length=10)  # trainer.events.Against
     incomparable = models.CharField(max_length=20, blank=True)  # "": it says much
     age = models.PositiveIntegerField(null=True)  # of the oldest group
+    dtype = models.CharField(max_length=10, blank=True, default="", db_default="")
     groups = models.BinaryField()
     completions = models.BinaryField()  # 256 take 7 kB
     bins = models.BinaryField()  # 900 bytes

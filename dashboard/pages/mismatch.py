@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+import numpy as np
 from django import forms
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -16,9 +18,10 @@ from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.analysis.mismatch.advice import Lab, read_lab
 from dashboard.analysis.mismatch.counterfactuals import (
+    CANDIDATES,
+    TRAINERS,
     Candidate,
-    Counterfactual,
-    Shares,
+    options_elsewhere,
 )
 from dashboard.analysis.mismatch.figures import (
     draw_completions,
@@ -44,16 +47,11 @@ SHARES = {
 
 
 class MismatchForm(FilterForm):
-    """The step, bounds and colours of the page."""
+    """The step and bounds of the page."""
 
-    defaults: ClassVar[dict[str, Any]] = {"color": "sign", "share": "masked"}
+    defaults: ClassVar[dict[str, Any]] = {"share": "masked"}
 
     step = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
-    color = forms.ChoiceField(
-        required=False,
-        label="Colour",
-        choices=[("sign", "sign of the advantage"), ("reward", "reward")],
-    )
     share = forms.ChoiceField(
         required=False, label="Share of", choices=list(SHARES.items())
     )
@@ -100,61 +98,56 @@ class MismatchForm(FilterForm):
 @require_safe
 @look_up(get_membership, run=get_run)
 def run_mismatch(request: Request, team: Team, run: Run) -> HttpResponse:
-    """?step=, ?color=, ?share= and settings of the loss reproduce a view."""
+    """?step=, ?share= and settings of the loss reproduce a view."""
     form = MismatchForm.read(request.GET)
     lab = read_lab(run, form.value("step"), form.own)
     context = {"team": team, "run": run, "tab": "mismatch", "form": form, "lab": lab}
     if lab is None:
         return render(request, "health/mismatch.html", context | {"why": _why(run)})
-    losses = LossConfig(**({} if form.errors else form.changes))
-    figures = {
-        "steps": draw_steps(
-            lab.totals, lab.mismatch.ages, rounding=lab.evidence.rounding
-        ),
-        "positions": draw_positions(lab.mismatch),
-        "probabilities": draw_probabilities(lab.mismatch),
-        "completions": draw_completions(
-            lab.of_step,
-            cap=losses.importance_cap,
-            geometric=losses.geometric_mask or 0.01,
-            by_reward=form.value("color") == "reward",
-        ),
-    }
+    loss = LossConfig(**({} if form.errors else form.changes))
+    evidence, advised = lab.evidence, lab.advice.candidate
+    is_known = evidence.least_rounding == evidence.rounding
     share = form.value("share")
-    advised = lab.advice.candidate
+    candidates = [*([advised] if advised else []), *CANDIDATES, *form.own]
     context |= {
-        "figures": figures,
+        "figures": {
+            "steps": draw_steps(
+                lab.totals,
+                lab.mismatch.ages,
+                rounding=evidence.rounding if is_known else None,
+            ),
+            "positions": draw_positions(lab.mismatch),
+            "probabilities": draw_probabilities(lab.mismatch),
+            "completions": draw_completions(
+                lab.of_step,
+                cap=loss.importance_cap,
+                geometric=loss.geometric_mask or 0.01,
+            ),
+        },
+        "num_completions": np.count_nonzero(lab.of_step.completions["num_tokens"]),
         "rows": [(row, _launch(team, run, lab, row.settings)) for row in lab.rows],
-        "splits": [(row.title, _split(row, share)) for row in lab.rows],
+        "splits": [
+            (row.title, [getattr(part, share) for part in row.parts])
+            for row in lab.rows
+        ],
+        "trainers": TRAINERS,
+        "elsewhere": {each.title: options_elsewhere(each.loss) for each in candidates},
         "advised_url": _launch(team, run, lab, advised.settings) if advised else "",
     }
     return render(request, "health/mismatch.html", context)
 
 
-def _split(row: Counterfactual, share: str) -> list[float | None]:
-    """Take one share of the four quartiles and of both signs."""
-
-    def of(shares: Shares) -> float | None:
-        value: float | None = getattr(shares, share)
-        return value
-
-    return [of(shares) for shares in (*row.by_length, *row.by_sign)]
-
-
-def _launch(team: Team, run: Run, lab: Lab, settings: Any) -> str:
+def _launch(team: Team, run: Run, lab: Lab, settings: Mapping[str, Any]) -> str:
     """Write the address of a launch form with the settings changed."""
     today = lab.today or LossConfig()
     # Another surrogate than DPPO's has its ratio against the old policy.
     former: dict[str, Any] = {"loss.old_logprobs": "policy"}
     if today.is_dppo:
-        former |= {
-            "loss.surrogate": "clip",
-            "loss.clip_low": 0.2,
-            "loss.clip_high": 0.2,
-        }
+        former["loss.surrogate"] = "clip"
+        former |= {"loss.clip_low": 0.2, "loss.clip_high": 0.2}
     changed = {
         path: "" if value is None else value
-        for path, value in (former | settings).items()
+        for path, value in (former | dict(settings)).items()
         if value != getattr(today, path.removeprefix("loss."))
     }
     if not settings or not changed:
@@ -172,10 +165,10 @@ def _why(run: Run) -> str:
             "of Cohort's client."
         )
     if config.rollout.source == "dataset":
-        return "This run samples nothing, so that it has no sampler to compare with."
+        return "This run samples no completions, so it has no sampler to compare with."
     if not config.logging.mismatch:
         return (
-            "This run does not record the gap: logging.mismatch is off. Clone the run "
-            "and turn on Log sampler mismatch."
+            "This run does not record the gap. Clone it and turn on Log sampler "
+            "mismatch, in the section Logging."
         )
-    return "No step of this run has been measured. Steps of older versions have none."
+    return "No step of this run has been measured yet."

@@ -91,7 +91,9 @@ def test_the_parts_of_a_steps_gap_are_one_event(fake, server, tmp_path):
     advantages = torch.tensor([1.0, 2.0, -3.0], dtype=torch.bfloat16)
     with Reporter("mine", server=server, folder=tmp_path / "run") as cohort:
         tensors = map(torch.from_numpy, first)
-        cohort.log_mismatch(5, *tensors, advantages=advantages, age=2)
+        cohort.log_mismatch(
+            5, *tensors, advantages=advantages, age=2, dtype=torch.bfloat16
+        )
         cohort.log_mismatch(5, *second)
         cohort.step(5)
 
@@ -102,6 +104,7 @@ def test_the_parts_of_a_steps_gap_are_one_event(fake, server, tmp_path):
     assert isinstance(event, MismatchMeasured)
     assert event.step == 5
     assert (event.age, event.against, event.incomparable) == (2, "old", None)
+    assert event.dtype == "bfloat16"
     assert event.prompts == event.sizes == []
     assert event.advantages == [1.0, 2.0, -3.0, None]
     assert event.sums.num_tokens == expected.sums[:, 0].tolist()

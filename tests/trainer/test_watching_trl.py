@@ -195,12 +195,13 @@ def test_all_of_every_step_is_reported(model_folder, tmp_path, fake, server):
     assert fake.events[-1].type == "run_finished"
 
 
-@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize(("top_p", "bf16"), [(1.0, False), (0.9, True)])
 def test_the_gap_between_sampler_and_trainer_is_reported(
-    top_p, model_folder, tmp_path, fake, server
+    top_p, bf16, model_folder, tmp_path, fake, server
 ):
     # Old log-probs are computed, as they are for vLLM.
-    trainer = make(model_folder, tmp_path, num_iterations=2, max_steps=2, top_p=top_p)
+    options = {"num_iterations": 2, "max_steps": 2, "top_p": top_p, "bf16": bf16}
+    trainer = make(model_folder, tmp_path, **options)
     sample = trainer._generate_single_turn
 
     def as_vllm(*args: Any) -> Any:
@@ -229,6 +230,7 @@ def test_the_gap_between_sampler_and_trainer_is_reported(
     )
     assert event.age == 0
     assert event.incomparable == (None if top_p == 1 else "restricted")
+    assert event.dtype == ("bfloat16" if bf16 else None)
 
 
 def test_a_metric_of_a_step_is_not_the_mean_that_trl_logs(

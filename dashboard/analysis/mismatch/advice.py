@@ -1,4 +1,4 @@
-"""Advice on the gap between sampler and trainer: nine rules, in order.
+"""Advice on the gap between sampler and trainer: ten rules, in order.
 
 The first that applies gives the verdict, with the numbers that it compared; an alarm
 stands beside it if the gap has doubled.
@@ -16,10 +16,12 @@ import numpy as np
 from cohort.mismatch import DIFFERENCE_EDGES, PROBABILITY_EDGES
 from dashboard.analysis.audit.changes import compare_ends, reached
 from dashboard.analysis.mismatch.counterfactuals import (
+    BY_KEY,
     CANDIDATES,
     DPPO_TV,
     OFF_POLICY,
     SEQUENCE,
+    SEQUENCE_MASKED,
     TIS,
     Candidate,
     Counterfactual,
@@ -30,13 +32,11 @@ from dashboard.analysis.mismatch.counterfactuals import (
     weigh_completions,
 )
 from dashboard.completions.mismatch import (
-    MAX_STEPS,
     Mismatch,
     Numbers,
     Records,
-    StepMismatch,
     read_mismatch,
-    read_step_mismatch,
+    read_newest,
 )
 from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
@@ -61,21 +61,36 @@ STALE_QUANTILE = 0.95  # chosen: of the drift of negative completions
 POSITION_TIMES = 3.0  # as `python -m trainer drift` calls a gap one that grows
 DOUBLED = 2.0  # chosen
 FEWEST_OF_BIN = 100  # tokens, chosen: of a bin that is compared
+# Of the number formats that a run may have, the one that rounds least, and most.
+LEAST_ROUNDING = rounding_gap(is_float32=True, is_gpu=False)
+MOST_ROUNDING = rounding_gap(is_float32=False, is_gpu=True)
 
 Kind = Literal[
     "few",
     "incomparable",
     "rounding",
+    "format",
     "fault",
     "rare",
     "sequence",
     "stale",
     "token",
 ]
+# Why a gap is not comparable, and what to do about it.
+AS_STALENESS = "A correction would treat that difference as staleness."
 REASONS = {
-    "restricted": "the sampler's log-probs have top_p, top_k or min_p in them",
-    "temperature": "sampler and trainer take log-probs at different temperatures",
-    "unknown": "the sampler reports no log-probs",
+    "restricted": (
+        "the sampler's log-probs are of what top_p, top_k or min_p left",
+        AS_STALENESS,
+    ),
+    "temperature": (
+        "sampler and trainer take log-probs at different temperatures",
+        AS_STALENESS,
+    ),
+    "unknown": (
+        "the sampler reports no log-probs",
+        "Let it report them to measure the gap.",
+    ),
 }
 
 
@@ -100,7 +115,8 @@ class Evidence:
     kl: float  # KL(μ || π_old) by k3, nats a token
     age: float | None  # of the oldest group, in updates; None: not known
     incomparable: str
-    rounding: float  # mean |d| that the run's number format explains
+    least_rounding: float  # mean |d| that any number format of the run explains
+    rounding: float  # that some format explains; known formats have the same twice
     rare_share: float  # of Σ|d|, in tokens with μ < 0.1
     rare_times: float  # their mean |d|, by that of all others
     small_share: float  # of tokens with |π - μ| < 0.1
@@ -132,11 +148,17 @@ class Alarm:
 class Advice:
     kind: Kind
     verdict: str  # one sentence
-    action: str  # another
-    numbers: tuple[Number, ...]  # that the rule compared
+    action: str  # others
+    numbers: tuple[Number, ...] = ()  # that the rule compared
     candidate: Candidate | None = None  # to be set
-    grows_with_position: bool = False
     alarm: Alarm | None = None
+
+    @property
+    def needs_action(self) -> Literal["no", "unknown", "likely"]:
+        """The answer to whether something is to be done about the gap."""
+        if self.kind in ("few", "incomparable", "format"):
+            return "unknown"
+        return "no" if self.kind == "rounding" else "likely"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,78 +173,69 @@ class Totals:
 def total(mismatch: Mismatch) -> Totals:
     bins = mismatch.probabilities
     num = np.maximum(bins["num_tokens"].sum(axis=1, dtype=np.float64), 1)
-
-    def series(values: Numbers) -> Series:
-        return Series(steps=mismatch.steps, values=values)
-
+    mean, kl = (
+        bins[name].sum(axis=1, dtype=np.float64) / num for name in ("absolute", "k3")
+    )
     return Totals(
-        mean=series(bins["absolute"].sum(axis=1, dtype=np.float64) / num),
-        kl=series(bins["k3"].sum(axis=1, dtype=np.float64) / num),
-        p95_sum=series(_percentiles(mismatch, 0.95)),
+        mean=Series(steps=mismatch.steps, values=mean),
+        p95_sum=Series(steps=mismatch.steps, values=_percentiles(mismatch, 0.95)),
+        kl=Series(steps=mismatch.steps, values=kl),
     )
 
 
 def _percentiles(mismatch: Mismatch, share: float) -> Numbers:
     """Return the percentile of |Σd| of each step's completions, 0 without any."""
-    sums = np.abs(mismatch.completions["sum"].astype(np.float64))
-    order = np.lexsort((sums, mismatch.step_of))
     counts = np.bincount(mismatch.step_of, minlength=len(mismatch.steps))
-    places = np.maximum(counts - 1, 0) * share
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    ranked = np.append(sums[order], 0.0)  # a step without completions has a place too
-    below = starts + places.astype(np.int64)
-    above = np.minimum(below + 1, starts + np.maximum(counts - 1, 0))
-    rest = places - places.astype(np.int64)
-    values = ranked[below] + rest * (ranked[above] - ranked[below])
-    return np.where(counts > 0, values, 0.0)
+    # A row a step, NaN behind its completions: sorted, they stay there.
+    ranked = np.full((len(counts), max(1, counts.max())), np.nan, np.float32)
+    is_there = np.arange(ranked.shape[1]) < counts[:, None]
+    ranked[is_there] = np.abs(mismatch.completions["sum"])
+    ranked.sort(axis=1)
+    last = np.maximum(counts - 1, 0)
+    below, rest = np.divmod(last * share, 1)
+    ends = np.stack([below, np.minimum(below + 1, last)], axis=1).astype(np.int64)
+    low, high = np.take_along_axis(ranked, ends, axis=1).astype(np.float64).T
+    return np.where(counts > 0, low + rest * (high - low), 0.0)
 
 
-def gather(mismatch: Mismatch, *, rounding: float, last: int | None = None) -> Evidence:
-    """Sum up the newest steps up to `last`."""
-    end = len(mismatch.steps)
-    if last is not None:
-        end = max(1, int(np.searchsorted(mismatch.steps, last, side="right")))
-    here = slice(max(0, end - NUM_STEPS), end)
-    within = (mismatch.step_of >= here.start) & (mismatch.step_of < here.stop)
-    completions = mismatch.completions[within]
-    completions = completions[completions["num_tokens"] > 0]
+def gather(mismatch: Mismatch, rounding: tuple[float, float]) -> Evidence:
+    """Sum up some steps; the least and the most that rounding explains."""
+    completions = mismatch.completions[mismatch.completions["num_tokens"] > 0]
     sums = completions["sum"].astype(np.float64)
-    bins = _total(mismatch.probabilities[here])
+    bins = _total(mismatch.probabilities)
     num_tokens = int(bins["num_tokens"].sum())
-    ages = mismatch.ages[here]
-    reasons = [reason for reason in mismatch.incomparable[here] if reason]
+    reasons = [reason for reason in mismatch.incomparable if reason]
     capped = weigh_completions(SEQUENCE_CAP, completions)
     masked = weigh_completions(SEQUENCE_MASK, completions)
     negative = completions[completions["advantage"] < 0]
     drift = -negative["sum"].astype(np.float64) / negative["num_tokens"]
     num_rare = PROBABILITY_EDGES.index(RARE) + 1
     return Evidence(
-        steps=(int(mismatch.steps[here.start]), int(mismatch.steps[end - 1])),
+        steps=(int(mismatch.steps[0]), int(mismatch.steps[-1])),
         num_tokens=num_tokens,
         mean=_ratio(bins["absolute"].sum(), num_tokens),
         p95_sum=float(np.quantile(np.abs(sums), 0.95)) if len(sums) else 0.0,
         kl=_ratio(bins["k3"].sum(), num_tokens),
-        age=None if np.isnan(ages).all() else float(np.nanmax(ages)),
+        age=None if np.isnan(mismatch.ages).all() else float(np.nanmax(mismatch.ages)),
         incomparable=reasons[-1] if reasons else "",
-        rounding=rounding,
+        least_rounding=rounding[0],
+        rounding=rounding[1],
         rare_share=_ratio(bins["absolute"][:num_rare].sum(), bins["absolute"].sum()),
         rare_times=_ratio(
             _mean(bins, slice(num_rare)), _mean(bins, slice(num_rare, None))
         ),
-        small_share=_small_share(mismatch, here),
+        small_share=_small_share(mismatch),
         effective=effective_share(capped) if len(capped) else 1.0,
         masked=float((masked == 0).mean()) if len(masked) else 0.0,
         negative_drift=float(np.quantile(drift, STALE_QUANTILE))
         if len(drift)
         else math.nan,
-        position_times=_growth(_total(mismatch.positions[here])),
+        position_times=_growth(_total(mismatch.positions)),
     )
 
 
-SEQUENCE_CAP = next(each.loss for each in CANDIDATES if each.key == SEQUENCE)
-SEQUENCE_MASK = SEQUENCE_CAP.model_copy(
-    update={"importance_correction": "sequence_mask"}
-)
+SEQUENCE_CAP = BY_KEY[SEQUENCE].loss
+SEQUENCE_MASK = BY_KEY[SEQUENCE_MASKED].loss
 
 
 def _total(bins: Records) -> dict[str, Numbers]:
@@ -241,11 +254,11 @@ def _mean(bins: dict[str, Numbers], chosen: slice) -> float:
     return _ratio(bins["absolute"][chosen].sum(), bins["num_tokens"][chosen].sum())
 
 
-def _small_share(mismatch: Mismatch, steps: slice) -> float:
+def _small_share(mismatch: Mismatch) -> float:
     """Return the share of tokens whose probabilities differ by less than 0.1."""
-    counts = mismatch.differences[steps].sum(axis=(0, 1))
+    counts = mismatch.differences.sum(axis=(0, 1))
     low, high = (
-        int(np.searchsorted(DIFFERENCE_EDGES, bound, side="right"))
+        DIFFERENCE_EDGES.index(bound) + 1
         for bound in (-SMALL_DIFFERENCE, SMALL_DIFFERENCE)
     )
     return _ratio(counts[low:high].sum(), counts.sum())
@@ -288,83 +301,81 @@ def _few(e: Evidence) -> Advice | None:
         return None
     return Advice(
         kind="few",
-        verdict=f"{e.num_tokens:,} tokens are too few for advice.",
+        verdict=f"Too few tokens for advice: {e.num_tokens:,} of {FEWEST_TOKENS:,}.",
         action="Wait for more steps, or sample more completions a step.",
-        numbers=(Number(name="tokens", value=e.num_tokens, bound=FEWEST_TOKENS),),
     )
 
 
 def _incomparable(e: Evidence) -> Advice | None:
-    if not e.incomparable:
+    """Take also sums that are no numbers, of a trainer that computes them itself."""
+    if e.incomparable:
+        reason, action = REASONS[e.incomparable]
+    elif all(number.value >= 0 for number in e.shown):
         return None
+    else:
+        reason, action = "its sums are no numbers", "Report finite log-probs."
     return Advice(
         kind="incomparable",
-        verdict=f"The gap is not comparable: {REASONS[e.incomparable]}.",
-        action="Report them, to see the gap."
-        if e.incomparable == "unknown"
-        else "Corrections would take that for staleness.",
-        numbers=(),
-    )
-
-
-def _missing(e: Evidence) -> Advice | None:
-    """Take sums that are no numbers, of a trainer that computes them itself."""
-    if all(number.value >= 0 for number in e.shown):
-        return None
-    return Advice(
-        kind="incomparable",
-        verdict="The gap is not comparable: its sums are no numbers.",
-        action="Log-probs that the trainer reports may be infinite.",
-        numbers=(),
+        verdict=f"The gap is not comparable: {reason}.",
+        action=action,
     )
 
 
 def _rounding(e: Evidence) -> Advice | None:
-    if e.age or e.mean > e.rounding or e.p95_sum >= ROUNDED_SUM:
+    if e.age or e.mean > e.least_rounding or e.p95_sum >= ROUNDED_SUM:
         return None
     return Advice(
         kind="rounding",
         verdict="No correction needed: the gap is rounding.",
         action="A correction of tokens leaves the gradient nearly as it is.",
-        numbers=(_of_mean(e), _of_sum(e, ROUNDED_SUM)),
+        numbers=(_of_mean(e, e.least_rounding), _of_sum(e, ROUNDED_SUM)),
+    )
+
+
+def _format(e: Evidence) -> Advice | None:
+    if e.age or not e.least_rounding < e.mean <= e.rounding:
+        return None
+    return Advice(
+        kind="format",
+        verdict="In bfloat16 this gap is rounding, in float32 it is a fault.",
+        action="This trainer does not report its number format. Pass it to "
+        "log_mismatch as dtype.",
+        numbers=(_of_mean(e, e.least_rounding),),
     )
 
 
 def _fault(e: Evidence) -> Advice | None:
     if e.age or e.mean <= e.rounding:
         return None
-    is_known = e.age is not None
-    action = (
-        "Find it before you correct anything: another temperature, tokenization or "
-        "kernel, or old weights. python -m trainer drift compares both on new samples."
-    )
-    if not is_known:
-        action += (
-            " This trainer reports no age. Pass it to log_mismatch, which separates "
+    sentences = [
+        "Find the cause before you correct anything: another temperature, tokenization "
+        "or kernel, or old weights."
+    ]
+    numbers = [_of_mean(e, e.rounding)]
+    if e.age is None:
+        sentences.append(
+            "This trainer reports no age. Pass it to log_mismatch, which separates "
             "stale samples from a fault."
         )
-    numbers = [_of_mean(e)]
-    grows = e.position_times >= POSITION_TIMES
-    if grows:
-        action += (
-            " The gap grows with the position of a token, as with other position "
-            "embeddings or kept keys."
+    if e.position_times >= POSITION_TIMES:
+        sentences.append(
+            "The gap grows with the position of a token, as with other position "
+            "embeddings or reused keys and values."
         )
         numbers.append(
             Number(
-                name="last positions by the first",
+                name="mean |d| of the last positions by that of the first",
                 value=e.position_times,
                 bound=POSITION_TIMES,
             )
         )
     return Advice(
         kind="fault",
-        verdict="A fault is likelier than rounding."
-        if is_known
-        else "The gap is more than rounding: a fault, or stale samples.",
-        action=action,
+        verdict="The gap is more than rounding: a fault, or stale samples."
+        if e.age is None
+        else "The gap is more than rounding: a fault is likely.",
+        action=" ".join(sentences),
         numbers=tuple(numbers),
-        grows_with_position=grows,
     )
 
 
@@ -375,24 +386,18 @@ def _rare(e: Evidence) -> Advice | None:
     return Advice(
         kind="rare",
         verdict="The gap is in rare tokens, whose probabilities hardly differ.",
-        action="DPPO bounds probabilities; bounds of ratios would hit these tokens "
-        "alone.",
+        action="Use DPPO, which bounds differences of probabilities. Bounds of ratios "
+        "would hit rare tokens alone.",
         numbers=(
+            _percent("Σ|d| in tokens with μ < 0.1", e.rare_share, RARE_SHARE),
             Number(
-                name="share of Σ|d| in tokens with μ < 0.1",
-                value=e.rare_share,
-                bound=RARE_SHARE,
-            ),
-            Number(
-                name="their mean |d| by that of others",
+                name="mean |d| of these by that of others",
                 value=e.rare_times,
                 bound=RARE_TIMES,
             ),
-            Number(
-                name="tokens with |π - μ| < 0.1", value=e.small_share, bound=SMALL_SHARE
-            ),
+            _percent("tokens with |π − μ| < 0.1", e.small_share, SMALL_SHARE),
         ),
-        candidate=_candidate(DPPO_TV),
+        candidate=BY_KEY[DPPO_TV],
     )
 
 
@@ -402,65 +407,64 @@ def _sequence(e: Evidence) -> Advice | None:
         return None
     return Advice(
         kind="sequence",
-        verdict="Sequence truncation at 3 is safe here.",
-        action="It is unbiased up to its cap, and few completions reach that.",
-        numbers=(_of_sum(e, SAFE_SUM), *_of_completions(e)),
-        candidate=_candidate(SEQUENCE),
+        verdict="Weights of whole completions correct the gap.",
+        action="Truncate the product of a completion's ratios at 3: it is unbiased "
+        "below that, and few completions reach it.",
+        numbers=_of_products(e),
+        candidate=BY_KEY[SEQUENCE],
     )
 
 
 def _stale(e: Evidence) -> Advice | None:
     if not e.age or e.kl <= STALE_KL:
         return None
-    numbers = (
-        Number(name="age", value=e.age, unit="updates", bound=1),
+    numbers = [
+        Number(name="age", value=e.age, unit="updates", bound=0),
         Number(name="KL", value=e.kl, unit="nats/token", bound=STALE_KL),
-    )
-    verdict = "The samples are stale."
-    if not e.negative_drift > 0:
-        return Advice(
-            kind="stale",
-            verdict=verdict,
-            action="Make fewer updates a batch.",
-            numbers=numbers,
+    ]
+    action, candidate = "Make fewer updates a batch.", None
+    if e.negative_drift > 0:
+        bound = float(f"{min(e.negative_drift, 20.0):.2g}")
+        action = (
+            "Mask completions with A < 0 whose mean log-prob has fallen by more than "
+            f"{bound:g} nats, or make fewer updates a batch."
         )
-    bound = float(f"{min(e.negative_drift, 20.0):.2g}")
-    return Advice(
-        kind="stale",
-        verdict=verdict,
-        action=f"Mask negative completions that have fallen by more than {bound:g} "
-        "nats a token, or make fewer updates a batch.",
-        numbers=(
-            *numbers,
+        numbers.append(
             Number(
-                name="drift of negative completions, 95th percentile",
+                name="95th percentile of that fall",
                 value=e.negative_drift,
                 unit="nats/token",
-            ),
-        ),
-        candidate=Candidate(
+            )
+        )
+        candidate = Candidate(
             key=OFF_POLICY,
             title=f"Off-policy mask, {bound:g} nats",
             changes={"off_policy_mask": bound},
-        ),
+        )
+    return Advice(
+        kind="stale",
+        verdict="The samples are stale.",
+        action=action,
+        numbers=tuple(numbers),
+        candidate=candidate,
     )
 
 
 def _token(e: Evidence) -> Advice:
     return Advice(
         kind="token",
-        verdict="Products over completions vary too much: correct tokens.",
-        action="Truncate the weight of each token at 2.",
-        numbers=(_of_sum(e, SAFE_SUM), *_of_completions(e)),
-        candidate=_candidate(TIS),
+        verdict="Weights of whole completions vary too much: correct tokens.",
+        action="Truncate the ratio of each token at 2.",
+        numbers=_of_products(e),
+        candidate=BY_KEY[TIS],
     )
 
 
 RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
     _few,
     _incomparable,
-    _missing,
     _rounding,
+    _format,
     _fault,
     _rare,
     _sequence,
@@ -469,8 +473,8 @@ RULES: tuple[Callable[[Evidence], Advice | None], ...] = (
 )
 
 
-def _of_mean(e: Evidence) -> Number:
-    return Number(name="mean |d|", value=e.mean, unit="nats/token", bound=e.rounding)
+def _of_mean(e: Evidence, bound: float) -> Number:
+    return Number(name="mean |d|", value=e.mean, unit="nats/token", bound=bound)
 
 
 def _of_sum(e: Evidence, bound: float) -> Number:
@@ -479,17 +483,16 @@ def _of_sum(e: Evidence, bound: float) -> Number:
     )
 
 
-def _of_completions(e: Evidence) -> tuple[Number, Number]:
+def _of_products(e: Evidence) -> tuple[Number, ...]:
     return (
-        Number(name="effective completions", value=e.effective, bound=LEAST_EFFECTIVE),
-        Number(
-            name="completions beyond a product of 3", value=e.masked, bound=MOST_MASKED
-        ),
+        _of_sum(e, SAFE_SUM),
+        _percent("effective completions", e.effective, LEAST_EFFECTIVE),
+        _percent("completions with a product above 3", e.masked, MOST_MASKED),
     )
 
 
-def _candidate(key: str) -> Candidate:
-    return next(each for each in CANDIDATES if each.key == key)
+def _percent(name: str, share: float, bound: float) -> Number:
+    return Number(name=name, value=100 * share, unit="%", bound=100 * bound)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -498,7 +501,7 @@ class Lab:
 
     step: int
     mismatch: Mismatch  # of the run
-    of_step: StepMismatch
+    of_step: Mismatch
     totals: Totals
     evidence: Evidence
     advice: Advice
@@ -506,13 +509,19 @@ class Lab:
     today: LossConfig | None  # of the run at the step; None: not known
     rows: list[Counterfactual]
 
+    @property
+    def numbers(self) -> list[Number]:
+        """The numbers beside the verdict, then others that its rule compared."""
+        numbers = (*self.evidence.shown, *self.advice.numbers)
+        return list({number.name: number for number in numbers}.values())
+
 
 def read_lab(
     run: Run, step: int | None = None, own: Sequence[Candidate] = ()
 ) -> Lab | None:
     """Read the run's steps, and compare corrections at one; None: none was measured.
 
-    Eight queries. Without a step it is the newest with token values, else the newest,
+    Seven queries. Without a step it is the newest with token values, else the newest,
     and the advice is on the newest steps.
 
     Args:
@@ -523,22 +532,18 @@ def read_lab(
     mismatch = read_mismatch(run)
     if mismatch is None:
         return None
-    newest = int(mismatch.steps[-1])
-    stored = stored_step(run, newest if step is None else step)
-    chosen = (stored or newest) if step is None else step
-    of_step = read_step_mismatch(run, chosen)
-    if of_step is None:
-        before = mismatch.steps[mismatch.steps <= chosen]
-        chosen = int(before[-1] if len(before) else mismatch.steps[0])
-        of_step = read_step_mismatch(run, chosen)
-        assert of_step is not None, "it was read with the others"
+    first, newest = mismatch.steps[[0, -1]].tolist()
+    last = newest if step is None else max(step, first)
+    stored = stored_step(run, last)
+    recent = read_newest(run, NUM_STEPS, last)
+    of_step = read_newest(run, 1, max(stored or last, first) if step is None else last)
+    if recent is None or of_step is None:
+        return None  # a run that resumes has superseded them since
+    chosen = int(of_step.steps[-1])
     today = loss_at(run, chosen)
     table = None if stored is None else read_table(run, stored)
     totals = total(mismatch)
-    recent = mismatch
-    if len(mismatch.steps) > MAX_STEPS // 2:  # perhaps not all of them
-        recent = read_mismatch(run, last=step, newest=NUM_STEPS) or mismatch
-    evidence = gather(recent, rounding=explained_by_rounding(run), last=step)
+    evidence = gather(recent, explained_by_rounding(run, recent.dtypes[-1]))
     return Lab(
         step=chosen,
         mismatch=mismatch,
@@ -550,7 +555,7 @@ def read_lab(
         today=today,
         rows=compare(
             [*CANDIDATES, *own],
-            of_step.step,
+            of_step,
             table,
             today,
             trained=None if stored is None else loss_at(run, stored),
@@ -558,17 +563,20 @@ def read_lab(
     )
 
 
-def explained_by_rounding(run: Run) -> float:
-    """Return the mean |d| that the run's number format explains, nats a token.
-
-    Of another trainer it is that of bfloat16; one query.
+def explained_by_rounding(run: Run, number_format: str) -> tuple[float, float]:
+    """Return the least and the most mean |d| that the run's number format explains,
+    nats a token; they differ where another trainer did not tell it. One query.
     """
     config = settings_of(run)
+    if config is None and not number_format:
+        return LEAST_ROUNDING, MOST_ROUNDING
     if config is None:
-        return rounding_gap(is_float32=False, is_gpu=True)
-    device, _ = where_it_runs(run)
-    is_gpu = not device.startswith("cpu")
-    is_float32 = config.model.dtype == "float32" or (
-        config.model.dtype == "auto" and not is_gpu
-    )
-    return rounding_gap(is_float32=is_float32, is_gpu=is_gpu)
+        # float16 keeps as many bits as a GPU's products of float32
+        is_float32, is_gpu = number_format != "bfloat16", True
+    else:
+        is_gpu = not where_it_runs(run)[0].startswith("cpu")
+        is_float32 = config.model.dtype == "float32" or (
+            config.model.dtype == "auto" and not is_gpu
+        )
+    gap = rounding_gap(is_float32=is_float32, is_gpu=is_gpu)
+    return gap, gap

@@ -22,13 +22,13 @@ from dashboard.completions.models import Group, GroupTokens
 from dashboard.completions.tokens import unpack_columns
 from dashboard.runs.models import Run
 from dashboard.runs.queries import settings_of
-from trainer.algorithm.corrections import (
-    effective_share,
-    leaves_region,
-    token_weights,
-)
+from trainer.algorithm.corrections import leaves_region, token_weights
 from trainer.config import LossConfig
 
+# Of whose options a correction has: read in the sources of these versions.
+TRAINERS = ("TRL 1.16", "verl 0.9", "prime-rl 0.8")
+# verl's masks need a lower bound, and its ratios are at least e^-20.
+VERL_NO_FLOOR = 1e-9
 NUM_QUARTILES = 4
 # A weight is not 1 from here on: log-probs are stored with 5 digits, those below -10
 # with 3 decimals.
@@ -73,8 +73,8 @@ def _region(kind: str, bound: float) -> dict[str, Any]:
     return {"surrogate": f"dppo_{kind}", "old_logprobs": "sampling", **bounds}
 
 
-TIS, ICEPOP, SEQUENCE, OFF_POLICY, DPPO_TV = (
-    *("tis-2", "icepop", "sequence", "off-policy", "dppo-tv"),
+TIS, ICEPOP, SEQUENCE, SEQUENCE_MASKED, OFF_POLICY, DPPO_TV = (
+    *("tis-2", "icepop", "sequence", "sequence-mask", "off-policy", "dppo-tv"),
 )
 CANDIDATES = (
     Candidate(key="none", title="No correction"),
@@ -96,7 +96,7 @@ CANDIDATES = (
         changes={"importance_correction": "sequence_truncate", "importance_cap": 3.0},
     ),
     Candidate(
-        key="sequence-mask",
+        key=SEQUENCE_MASKED,
         title="Sequence mask at 3",
         changes={"importance_correction": "sequence_mask", "importance_cap": 3.0},
     ),
@@ -119,6 +119,60 @@ CANDIDATES = (
     Candidate(key=DPPO_TV, title="DPPO, TV 0.2", changes=_region("tv", 0.2)),
     Candidate(key="dppo-kl", title="DPPO, KL 0.05", changes=_region("kl", 0.05)),
 )
+BY_KEY = {candidate.key: candidate for candidate in CANDIDATES}
+
+
+def options_elsewhere(loss: LossConfig) -> tuple[list[str], ...]:
+    """Return the options of the same effect of each of TRAINERS, if it has any.
+
+    verl's dppo_tv and dppo_kl have another: they bound the policy against the trainer's
+    old log-probs, not the sampler's.
+    """
+    return _options_of_trl(loss), _options_of_verl(loss), _options_of_prime_rl(loss)
+
+
+def _options_of_trl(loss: LossConfig) -> list[str]:
+    if loss.is_dppo or loss.geometric_mask is not None:
+        return []
+    if loss.importance_correction is None:
+        options = ["vllm_importance_sampling_correction=False"]
+    else:
+        options = [
+            f'vllm_importance_sampling_mode="{loss.importance_correction}"',
+            f"vllm_importance_sampling_clip_max={loss.importance_cap:g}",
+        ]
+        if loss.importance_floor is not None:
+            options.append(
+                f"vllm_importance_sampling_clip_min={loss.importance_floor:g}"
+            )
+    if loss.off_policy_mask is not None:
+        options.append(f"off_policy_mask_threshold={loss.off_policy_mask:g}")
+    return options
+
+
+def _options_of_verl(loss: LossConfig) -> list[str]:
+    level, _, action = (loss.importance_correction or "null").partition("_")
+    floor, cap = loss.importance_floor, f"{loss.importance_cap:g}"
+    is_clamp_from_below = action == "truncate" and floor is not None
+    if loss.is_dppo or loss.off_policy_mask is not None or is_clamp_from_below:
+        return []
+    options = [f"rollout_is={level}"]
+    if action == "truncate":
+        options.append(f"rollout_is_threshold={cap}")
+    elif action == "mask":
+        options.append(f'rollout_is_threshold="{floor or VERL_NO_FLOOR:g}_{cap}"')
+    if loss.geometric_mask is not None:
+        # of e^|mean d|; the lower bound is its inverse
+        bound = math.exp(loss.geometric_mask)
+        options += ["rollout_rs=seq_mean_k1", f"rollout_rs_threshold={bound:.8g}"]
+    return [f"algorithm.rollout_correction.{option}" for option in options]
+
+
+def _options_of_prime_rl(loss: LossConfig) -> list[str]:
+    if loss.surrogate != "dppo_tv":
+        return []
+    bounds = {"low": loss.clip_low, "high": loss.clip_high}
+    return [f"trainer.loss.dppo_mask_{side} = {bounds[side]:g}" for side in bounds]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,57 +196,42 @@ def tabulate(packed: Sequence[bytes], *, has_old: bool = True) -> TokenTable | N
         has_old: False where the ratio's denominator is μ itself, so that the policy of
             the update takes the place of π_old.
     """
-    rows: list[dict[str, Numbers]] = []
-    for each in packed:
-        lengths, columns = unpack_columns(each)
-        ends = np.cumsum(lengths)[:-1]
-        parts = {name: np.split(values, ends) for name, values in columns.items()}
-        rows += [
-            {name: part[i] for name, part in parts.items()} for i in range(len(lengths))
-        ]
-    if not any("sampling_logprob" in row for row in rows):
+    groups = [unpack_columns(each) for each in packed]
+    if not any("sampling_logprob" in columns for _, columns in groups):
         return None
-    read = {
-        name: _pad(rows, name)
-        for name in (
-            *("logprob", "old_logprob", "sampling_logprob", "ratio", "advantage"),
-            "coefficient",
+    lengths = np.array([length for own, _ in groups for length in own], np.int64)
+    is_token = np.arange(lengths.max(initial=0)) < lengths[:, None]
+
+    def pad(*names: str) -> Numbers:
+        """Read the first of these columns that a group has; NaN: no such value."""
+        padded = np.full(is_token.shape, math.nan)
+        padded[is_token] = np.concatenate(
+            [
+                next((columns[name] for name in names if name in columns), no_values)
+                for own, columns in groups
+                for no_values in [np.full(sum(own), math.nan)]
+            ]
         )
-    }
-    has_ratio = np.array([["ratio" in row] for row in rows])
-    inside = np.where(has_ratio, read["ratio"], read["advantage"])
-    covered = np.isfinite(inside)
-    now, sampling, old = read["logprob"], read["sampling_logprob"], read["old_logprob"]
+        return padded
+
+    covered = np.isfinite(pad("ratio", "advantage"))
+    now, sampling = pad("logprob"), pad("sampling_logprob")
+    ratio = np.nan_to_num(pad("ratio"), nan=1.0)
+    old = now
     if has_old:
-        ratio = np.where(np.isfinite(read["ratio"]), read["ratio"], 1.0)
+        old = pad("old_logprob")
         with np.errstate(divide="ignore"):
             old = np.where(np.isfinite(old), old, now - np.log(ratio))
-    else:
-        old = now
     is_known = covered & np.isfinite(sampling) & np.isfinite(old)
     return TokenTable(
         gap=np.where(is_known, old - sampling, 0.0),
         gap_now=np.where(is_known, now - sampling, 0.0),
         sampling_logprobs=np.where(is_known, sampling, 0.0),
-        ratio=np.where(np.isfinite(read["ratio"]), read["ratio"], 1.0),
-        advantages=_filled(read["advantage"]),
-        coefficients=_filled(read["coefficient"]) * covered,
+        ratio=ratio,
+        advantages=np.nan_to_num(pad("advantage")),
+        coefficients=np.nan_to_num(pad("coefficient")) * covered,
         mask=covered.astype(np.float64),
     )
-
-
-def _pad(rows: Sequence[Mapping[str, Numbers]], name: str) -> Numbers:
-    """NaN behind the end of a completion, and where a value is not there."""
-    length = max(len(row["logprob"]) for row in rows)
-    padded = np.full((len(rows), length), math.nan)
-    for own, row in zip(padded, rows, strict=True):
-        if name in row:
-            own[: len(row[name])] = row[name]
-    return padded
-
-
-def _filled(values: Numbers) -> Numbers:
-    return np.where(np.isfinite(values), values, 0.0)
 
 
 def weigh_tokens(loss: LossConfig, table: TokenTable) -> Numbers:
@@ -284,6 +323,10 @@ class Counterfactual:
     # The least and the largest share of all tokens of the step that its bounds exclude.
     outside: tuple[float, float] | None
 
+    @property
+    def parts(self) -> tuple[Shares, ...]:
+        return (*self.by_length, *self.by_sign)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Units:
@@ -315,9 +358,8 @@ def compare(
     losses = [(each.key, each.title, each.settings, each.loss) for each in candidates]
     if today is not None:
         losses.insert(0, ("today", "This run's setting", {}, today))
-    now = None
+    now, trained = None, trained or today
     if table is not None:
-        trained = trained or today
         now = (
             np.ones_like(table.gap) if trained is None else weigh_tokens(trained, table)
         )
@@ -336,24 +378,24 @@ def _compare_one(
     table: TokenTable | None,
     now: Numbers | None,
 ) -> Counterfactual:
-    is_of_all = is_of_completions(loss)
-    weights = None if table is None else weigh_tokens(loss, table)
+    kept_positive, kept_negative, cosine, num_stuck = None, None, None, 0
+    weights = None
+    if table is not None and now is not None:
+        weights = weigh_tokens(loss, table)
+        kept_positive, kept_negative, cosine = _gradient(table, weights, now)
+        is_stuck = (now == 0) & (weights != 0) & (table.mask > 0)
+        num_stuck = int(is_stuck.sum())
     units = _units_of(loss, mismatch.completions, table, weights)
     num_rows = int(units.rows.max(initial=-1)) + 1
     counts = np.bincount(units.rows, units.counts, num_rows)
     totals = np.bincount(units.rows, units.counts * units.weights, num_rows)
-    by_row = np.divide(totals, counts, out=np.zeros(num_rows), where=counts > 0)
     # by rank: many completions may be as long as the limit
     quartiles = 4 * np.argsort(np.argsort(counts, kind="stable")) // max(1, num_rows)
-    gradient = None
-    if table is not None and weights is not None and now is not None:
-        gradient = _gradient(table, weights, now)
-    is_stuck = (now == 0) & (weights != 0) if now is not None else np.zeros(0, bool)
     return Counterfactual(
         key=key,
         title=title,
         settings=settings,
-        is_of_all=is_of_all,
+        is_of_all=is_of_completions(loss),
         num_tokens=int(counts.sum()),
         num_sequences=num_rows,
         shares=_share(units, np.ones(len(units.rows), bool)),
@@ -366,11 +408,11 @@ def _compare_one(
             _share(units, units.advantages > 0),
         ),
         effective_tokens=_effective(units.weights, units.counts),
-        effective_sequences=_effective(by_row, np.ones(num_rows)),
-        kept_positive=gradient[0] if gradient else None,
-        kept_negative=gradient[1] if gradient else None,
-        cosine=gradient[2] if gradient else None,
-        num_stuck=0 if table is None else int((is_stuck & (table.mask > 0)).sum()),
+        effective_sequences=_effective(totals / counts, np.ones(num_rows)),
+        kept_positive=kept_positive,
+        kept_negative=kept_negative,
+        cosine=cosine,
+        num_stuck=num_stuck,
         outside=_outside(loss, mismatch),
     )
 
@@ -394,7 +436,7 @@ def _units_of(
         return _Units(
             weights=nothing,
             counts=nothing,
-            rows=nothing.astype(np.int64),
+            rows=np.zeros(0, np.int64),
             advantages=nothing,
         )
     inside = table.mask > 0
@@ -425,8 +467,6 @@ def _effective(weights: Numbers, counts: Numbers) -> float | None:
     """Return (Σw)² / (n·Σw²), each weight as often as its count says."""
     if not len(weights):
         return None
-    if (counts == counts[0]).all():
-        return effective_share(weights)
     total, squares = counts @ weights, counts @ (weights * weights)
     return float(total * total / (counts.sum() * squares)) if squares > 0 else 0.0
 
@@ -455,27 +495,22 @@ def _outside(loss: LossConfig, mismatch: Mismatch) -> tuple[float, float] | None
     """
     if loss.surrogate == "dppo_tv":
         counts = mismatch.differences.sum(axis=0)
-        total = counts.sum()
-        least, most = 0, 0
-        for sign, low, high in (
-            (-1, -loss.clip_low, math.inf),
-            (1, -math.inf, loss.clip_high),
-        ):
-            own = _beyond(DIFFERENCE_EDGES, counts[SIGNS.index(sign)], low, high)
-            least, most = least + own[0], most + own[1]
+        bounds = ((-1, -loss.clip_low, math.inf), (1, -math.inf, loss.clip_high))
+        beyond = [
+            _beyond(DIFFERENCE_EDGES, counts[SIGNS.index(sign)], low, high)
+            for sign, low, high in bounds
+        ]
     elif (loss.importance_correction or "").startswith("token"):
         counts = mismatch.gaps.sum(axis=0)
-        total = counts.sum()
-        low = -math.inf if loss.importance_floor is None else loss.importance_floor
-        least, most = _beyond(
-            GAP_EDGES,
-            counts,
-            low if low < 0 else math.log(low),
-            math.log(loss.importance_cap),
-        )
+        floor, cap = loss.importance_floor, math.log(loss.importance_cap)
+        low = -math.inf if floor is None else math.log(floor)
+        beyond = [_beyond(GAP_EDGES, counts, low, cap)]
     else:
         return None
-    return (float(least / total), float(most / total)) if total else None
+    if not (total := counts.sum()):
+        return None
+    least, most = np.sum(beyond, axis=0) / total
+    return float(least), float(most)
 
 
 def _beyond(
@@ -486,25 +521,17 @@ def _beyond(
     >>> _beyond((0.0, 1.0), np.array([2, 3, 4]), -math.inf, 0.5)
     (4, 7)
     """
-    bounds = np.array([-math.inf, *edges, math.inf])
-    begins, ends = bounds[:-1], bounds[1:]
-
-    def near(values: Numbers, bound: float) -> NDArray[np.bool_]:
-        return np.isclose(values, bound, rtol=1e-9, atol=1e-12)
-
-    is_surely = (begins >= high) | near(begins, high) | (ends <= low) | near(ends, low)
-    is_maybe = ((begins < high) & (high < ends)) | ((begins < low) & (low < ends))
-    is_maybe &= ~near(ends, high) & ~near(begins, low) & ~is_surely
-    least = int(counts[is_surely].sum())
-    return least, least + int(counts[is_maybe].sum())
+    begins, ends = np.array([-math.inf, *edges]), np.array([*edges, math.inf])
+    is_beyond = (begins >= high) | (ends <= low)
+    reaches_beyond = (ends > high) | (begins < low)
+    return int(counts[is_beyond].sum()), int(counts[reaches_beyond].sum())
 
 
 def stored_step(run: Run, step: int) -> int | None:
     """Find the last step up to this one whose token values are stored; one query."""
     groups = Group.objects.current().filter(run=run, tokens__isnull=False)
-    found = groups.filter(step__lte=step).order_by("-step").values_list("step")
-    first = found.first()
-    return None if first is None else int(first[0])
+    steps = groups.filter(step__lte=step).order_by("-step")
+    return steps.values_list("step", flat=True).first()
 
 
 def read_table(
@@ -536,8 +563,7 @@ def weigh_group(run: Run, group: Group, key: str) -> list[dict[str, Any]]:
     table = read_table(run, group.step, group.prompt_index)
     if table is None:
         return []
-    loss = next(each.loss for each in CANDIDATES if each.key == key)
-    values = {"gap": table.gap, "weight": weigh_tokens(loss, table)}
+    values = {"gap": table.gap, "weight": weigh_tokens(BY_KEY[key].loss, table)}
     return [
         {
             name: [

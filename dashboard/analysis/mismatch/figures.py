@@ -10,101 +10,90 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cohort.mismatch import NUM_POSITIONS, PROBABILITY_EDGES
+from cohort.mismatch import NUM_POSITIONS, PROBABILITY_EDGES, round_numbers
 from dashboard.analysis.mismatch.advice import Totals
-from dashboard.completions.mismatch import (
-    Mismatch,
-    Numbers,
-    Records,
-    StepMismatch,
-)
+from dashboard.completions.mismatch import Mismatch, Numbers, Records
 
 MAX_POINTS = 2_000  # of the chart of completions
-HOVER = "%{x} tokens, Σd %{y:.3~g} nats<extra></extra>"
+MAX_TICKS = 8  # of steps
+MAX_DECADES = 5  # with a tick each
 NUM_PARTS = 4  # of the run, a line each
 # Names and colours of points; those above lie over the ones before.
-SIGNS = ((0, "A = 0", 0), (1, "A > 0", 1), (-1, "A < 0", 2))
+SIGNS = (
+    (0, "A = 0", "quiet"),
+    (1, "A > 0", "series-1"),
+    (-1, "A < 0", "series-2"),
+)
 
 
-def draw_steps(totals: Totals, ages: Numbers, *, rounding: float) -> dict[str, Any]:
+def draw_steps(
+    totals: Totals, ages: Numbers, *, rounding: float | None
+) -> dict[str, Any]:
     """Draw the gap over steps, what rounding explains of it, and the age below."""
+    steps = totals.mean.steps
+    mode = "lines+markers" if len(steps) < 30 else "lines"
     named = (
         ("95th percentile of |Σd|", totals.p95_sum, 2),
         ("mean |d|", totals.mean, 1),
         ("KL", totals.kl, 3),
     )
-    has_ages = bool(np.isfinite(ages).any())
+    # A logarithmic axis has no 0; an exact sampler has nothing else.
     drawn = np.concatenate([series.values for _, series, _ in named])
-    is_log = bool((drawn > 0).any())
-    mode = "lines+markers" if len(ages) < 30 else "lines"
-    traces = [_line(name, colour, mode) for name, _, colour in named]
-    if has_ages:
-        traces.append(
-            {
-                "name": "age",
-                "mode": mode,
-                "yaxis": "y2",
-                "line": {"color": "var(--cohort-quiet)", "width": 2, "shape": "hv"},
-                "marker": {"size": 5},
-                "hovertemplate": "%{y} updates",
-            }
+    logs = np.log10(drawn[drawn > 0])
+    is_log = len(logs) > 0
+    traces = [
+        _line(
+            name,
+            colour,
+            steps,
+            np.where(series.values > 0, series.values, math.nan)
+            if is_log
+            else series.values,
+            mode=mode,
         )
-    low = max(float(drawn[drawn > 0].min()), 1e-9) if is_log else 0.0
+        for name, series, colour in named
+    ]
+    if rounding is not None:
+        ends = _line("mean |d| by rounding", 1, steps[[0, -1]], [rounding] * 2)
+        ends["line"] |= {"dash": "dot", "width": 1}
+        traces.append(ends)
+    is_short = len(steps) <= MAX_TICKS
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": "step"}},
+        "xaxis": {"title": {"text": "step"}, "tickformat": ",d"}
+        | ({"dtick": 1} if is_short else {"nticks": MAX_TICKS}),
         "yaxis": {
             "title": {"text": "nats"},
-            "type": "log" if is_log else "linear",
             "exponentformat": "e",
-            "domain": [0.3, 1] if has_ages else [0, 1],
+            **(
+                {"type": "log", "dtick": max(1, math.ceil(np.ptp(logs) / MAX_DECADES))}
+                if is_log
+                else {"rangemode": "tozero"}
+            ),
         },
-        "shapes": [_band(min(low, rounding / 10), rounding)],
         "hovermode": "x unified",
-        "showlegend": True,
     }
-    if not is_log:
-        layout["yaxis"]["rangemode"] = "tozero"
-    if has_ages:
+    if np.isfinite(ages).any():
+        age = _line("age", "quiet", steps, ages, mode=mode, yaxis="y2")
+        age["line"]["shape"] = "hv"
+        age["hovertemplate"] = "%{y} updates"
+        traces.append(age)
+        layout["yaxis"]["domain"] = [0.3, 1]
+        layout["xaxis"]["anchor"] = "y2"
         layout["yaxis2"] = {
             "title": {"text": "age"},
             "domain": [0, 0.18],
             "rangemode": "tozero",
-            "tickformat": "d",
-            "nticks": 3,
+            "dtick": max(1, math.ceil(np.nanmax(ages) / 2)),
         }
-        layout["xaxis"]["anchor"] = "y2"
-    figure = _figure(traces, **layout)
-    for trace, (_, series, _) in zip(figure["data"], named, strict=False):
-        trace["x"] = series.steps.tolist()
-        # A logarithmic axis has no 0.
-        shown = series.values > 0 if is_log else np.ones(len(series.values), bool)
-        trace["y"] = _rounded(np.where(shown, series.values, math.nan))
-    if has_ages:
-        figure["data"][-1]["x"] = totals.mean.steps.tolist()
-        figure["data"][-1]["y"] = _rounded(ages)
-    return figure
-
-
-def _band(low: float, high: float) -> dict[str, Any]:
-    return {
-        "type": "rect",
-        "layer": "below",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": low,
-        "y1": high,
-        "opacity": 0.12,
-        "line": {"width": 0},
-        "fillcolor": "var(--cohort-series-1)",
-    }
+    return _figure(traces, **layout)
 
 
 def draw_positions(mismatch: Mismatch) -> dict[str, Any]:
     """Draw the gap by the position of a token, a line for each quarter of the run."""
     names = [f"{2**octave:,}" for octave in range(NUM_POSITIONS)]
-    return _draw_bins(mismatch, mismatch.positions, names, "token, from")
+    return _draw_bins(mismatch, mismatch.positions, names, "position, from")
 
 
 def draw_probabilities(mismatch: Mismatch) -> dict[str, Any]:
@@ -121,140 +110,107 @@ def _draw_bins(
     # The last bins of short completions are empty in all steps.
     filled = np.flatnonzero(bins["num_tokens"].sum(axis=0))
     width = int(filled[-1]) + 1 if len(filled) else 1
-    traces, values = [], []
+    traces = []
     for colour, part in enumerate(parts, start=1):
         first, last = mismatch.steps[part[[0, -1]]].tolist()
         name = f"step {first:,}" if first == last else f"steps {first:,}–{last:,}"
-        counts = bins["num_tokens"][part].sum(axis=0, dtype=np.float64)[:width]
-        for column, words, dash in (
-            ("absolute", "mean |d|", "solid"),
-            ("sum", "mean d", "dot"),
+        counts, *sums = (
+            bins[column][part].sum(axis=0, dtype=np.float64)[:width]
+            for column in ("num_tokens", "absolute", "sum")
+        )
+        counts[counts == 0] = math.nan
+        for words, values, dash in zip(
+            ("mean |d|", "mean d"), sums, ("solid", "dot"), strict=True
         ):
-            trace = _line(name, colour, "lines+markers")
+            trace = _line(
+                name,
+                colour,
+                names[:width],
+                values / counts,
+                mode="lines+markers",
+                legendgroup=name,
+                showlegend=dash == "solid",
+                hovertemplate=f"{words} %{{y:.3~g}}, {name}<extra></extra>",
+            )
             trace["line"]["dash"] = dash
-            traces.append(
-                trace
-                | {
-                    "legendgroup": name,
-                    "showlegend": column == "absolute",
-                    "hovertemplate": f"{words} %{{y:.3~g}}, {name}<extra></extra>",
-                }
-            )
-            sums = bins[column][part].sum(axis=0, dtype=np.float64)[:width]
-            values.append(
-                np.divide(sums, counts, out=np.full(width, math.nan), where=counts > 0)
-            )
-    figure = _figure(
+            traces.append(trace)
+    return _figure(
         traces,
         xaxis={"title": {"text": title}, "type": "category"},
         yaxis={"title": {"text": "nats per token"}, "exponentformat": "e"},
         hovermode="closest",
         showlegend=len(parts) > 1,
     )
-    for trace, own in zip(figure["data"], values, strict=True):
-        trace["x"], trace["y"] = list(names[:width]), _rounded(own)
-    return figure
 
 
 def draw_completions(
-    of_step: StepMismatch, *, cap: float, geometric: float, by_reward: bool = False
+    of_step: Mismatch, *, cap: float, geometric: float
 ) -> dict[str, Any]:
     """Draw Σd of each completion against its length, and two bounds of it.
 
     Independent gaps spread as √T, a bias as T: a bound of the product is level, that of
     the geometric mean a slope.
     """
-    completions = of_step.step.completions
-    chosen = np.flatnonzero(completions["num_tokens"])
+    chosen = np.flatnonzero(of_step.completions["num_tokens"])
     if len(chosen) > MAX_POINTS:
         chosen = chosen[np.linspace(0, len(chosen) - 1, MAX_POINTS).astype(np.int64)]
-    lengths = completions["num_tokens"][chosen].astype(np.float64)
-    sums = completions["sum"][chosen].astype(np.float64)
-    signs = np.sign(np.nan_to_num(completions["advantage"][chosen]))
-    longest = float(lengths.max(initial=1.0))
-    product = math.log(cap)
-    traces, parts = [], []
-    if by_reward:
-        traces.append(_points("completions", "var(--cohort-series-1)"))
-        traces[0]["hovertemplate"] = f"reward %{{marker.color}}, {HOVER}"
-        parts.append(np.ones(len(chosen), bool))
-    else:
-        for sign, name, colour in SIGNS:
-            part = signs == sign
-            if part.any():
-                shade = f"series-{colour}" if colour else "quiet"
-                traces.append(_points(name, f"var(--cohort-{shade})"))
-                parts.append(part)
-    num_points = len(traces)
-    bounds = (
-        (f"product of {cap:g}", [product, product], "dash"),
-        (f"geometric mask, {geometric:g}", [0.0, geometric * longest], "dot"),
-    )
-    traces += [
+    completions, places = of_step.completions[chosen], of_step.places[chosen]
+    signs = np.sign(np.nan_to_num(completions["advantage"]))
+    traces = [
         {
             "name": name,
-            "mode": "lines",
-            "line": {"color": "var(--cohort-quiet)", "width": 1, "dash": dash},
-            "hoverinfo": "skip",
-            "showlegend": is_upper,
-            "legendgroup": name,
+            "mode": "markers",
+            "marker": {"color": f"var(--cohort-{colour})", "size": 6, "opacity": 0.7},
+            "x": completions["num_tokens"][part].tolist(),
+            "y": round_numbers(completions["sum"][part]),
+            "customdata": places[part].tolist(),
+            "hovertemplate": "%{x} tokens, Σd %{y:.3~g} nats<extra></extra>",
         }
-        for name, _, dash in bounds
-        for is_upper in (True, False)
+        for sign, name, colour in SIGNS
+        if (part := signs == sign).any()
     ]
-    figure = _figure(
+    longest = int(completions["num_tokens"].max(initial=1))
+    product = math.log(cap)
+    bounds = (
+        (f"product of {cap:g}", product, product, "dash"),
+        (f"geometric mask, {geometric:g}", 0.0, geometric * longest, "dot"),
+    )
+    for name, begin, end, dash in bounds:
+        for side in (1, -1):
+            trace = _line(name, "quiet", [0, longest], [side * begin, side * end])
+            trace["line"] |= {"dash": dash, "width": 1}
+            more = {"hoverinfo": "skip", "showlegend": side > 0, "legendgroup": name}
+            traces.append(trace | more)
+    return _figure(
         traces,
         xaxis={"title": {"text": "tokens"}, "rangemode": "tozero"},
         yaxis={"title": {"text": "Σd, nats"}, "exponentformat": "e"},
         hovermode="closest",
-        showlegend=True,
     )
-    known = np.stack([of_step.prompts[chosen], of_step.positions[chosen]], axis=1)
-    for trace, part in zip(figure["data"][:num_points], parts, strict=True):
-        trace["x"], trace["y"] = lengths[part].tolist(), _rounded(sums[part])
-        trace["customdata"] = known[part].tolist()
-    if by_reward:
-        # Without a bar, which would need inline styles.
-        figure["data"][0]["marker"] |= {
-            "color": _rounded(of_step.rewards[chosen]),
-            "colorscale": [
-                [0, "var(--cohort-series-2)"],
-                [1, "var(--cohort-series-1)"],
-            ],
-        }
-    drawn = iter(figure["data"][num_points:])
-    for _, ends, _ in bounds:
-        for side in (1, -1):
-            trace = next(drawn)
-            trace["x"], trace["y"] = [0.0, longest], [side * end for end in ends]
-    return figure
 
 
-def _points(name: str, colour: str) -> dict[str, Any]:
+def _line(
+    name: str,
+    colour: int | str,
+    x: ArrayLike,
+    y: ArrayLike,
+    **more: Any,
+) -> dict[str, Any]:
+    shade = f"series-{colour}" if isinstance(colour, int) else colour
     return {
         "name": name,
-        "mode": "markers",
-        "marker": {"color": colour, "size": 6, "opacity": 0.7, "line": {"width": 0}},
-        "hovertemplate": HOVER,
-    }
-
-
-def _line(name: str, colour: int, mode: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "mode": mode,
-        "line": {"color": f"var(--cohort-series-{colour})", "width": 2},
+        "mode": "lines",
+        "line": {"color": f"var(--cohort-{shade})", "width": 2},
         "marker": {"size": 5},
         "hovertemplate": "%{y:.3~g}",
+        "x": np.asarray(x).tolist(),
+        "y": round_numbers(y),
+        **more,
     }
 
 
 def _figure(traces: Sequence[dict[str, Any]], **layout: Any) -> dict[str, Any]:
-    return {"data": [{"type": "scatter", **each} for each in traces], "layout": layout}
-
-
-def _rounded(values: Numbers) -> list[float | None]:
-    return [
-        float(f"{value:.4g}") if math.isfinite(value) else None
-        for value in values.tolist()
-    ]
+    return {
+        "data": [{"type": "scatter", **trace} for trace in traces],
+        "layout": {"showlegend": True} | layout,
+    }

@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from dashboard.completions.mismatch import read_mismatch, read_step_mismatch
+from dashboard.completions import mismatch as reading
+from dashboard.completions.mismatch import read_mismatch, read_newest
 from dashboard.completions.models import Group, MismatchStep
 from dashboard.runs.models import Run, RunEvent
 from dashboard.runs.queries import run_directory
@@ -40,10 +41,10 @@ def test_it_is_read_back_with_its_completions(claim, django_assert_num_queries):
     ingest(claim, with_mismatch(LogBuilder().started(), 1).events)
     run = run_of(claim)
 
-    with django_assert_num_queries(2):
-        one = read_step_mismatch(run, 1)
+    with django_assert_num_queries(1):
+        one = read_newest(run, 1)
 
-    completions = one.step.completions
+    completions = one.completions
     assert completions["num_tokens"].tolist() == [3, 2, 1, 2]
     assert completions["sum"] == pytest.approx([0.2, 0.5, -0.25, 0.08])
     assert completions["absolute"] == pytest.approx([0.6, 0.5, 0.25, 0.08])
@@ -51,10 +52,8 @@ def test_it_is_read_back_with_its_completions(claim, django_assert_num_queries):
     assert completions["max"] == pytest.approx([0.3, 0.5, -0.25, 0.04])
     assert completions["k3"][1] == pytest.approx(math.exp(0.5) - 1.5, rel=1e-3)
     assert completions["advantage"].tolist() == [-1.0, 1.0, 0.5, -0.5]
-    assert one.prompts.tolist() == [4, 4, 7, 7]
-    assert one.positions.tolist() == [0, 1, 0, 1]
-    assert one.rewards.tolist() == [0.0, 1.0, 0.0, 1.0]
-    assert (one.step.against, one.step.incomparable) == (("old",), ("",))
+    assert one.places.tolist() == [[4, 0], [4, 1], [7, 0], [7, 1]]
+    assert (one.against, one.incomparable) == (("old",), ("",))
     assert RunEvent.objects.get(type="mismatch_measured").body == {}
     assert set(Group.objects.values_list("age", flat=True)) == {1}
 
@@ -67,26 +66,28 @@ def test_bins_are_read_back_by_step(claim, django_assert_num_queries):
     run = run_of(claim)
 
     with django_assert_num_queries(2):
-        steps = read_mismatch(run, first=2)
+        steps = read_mismatch(run)
 
-    assert steps.steps.tolist() == [2, 3]
-    assert steps.ages.tolist() == [2.0, 3.0]
-    assert steps.positions["num_tokens"][:, :3].tolist() == [[4, 4, 0]] * 2
+    assert steps.steps.tolist() == [1, 2, 3]
+    assert steps.ages.tolist() == [1.0, 2.0, 3.0]
+    assert steps.positions["num_tokens"][:, :3].tolist() == [[4, 4, 0]] * 3
     assert steps.positions["largest"][0, :2] == pytest.approx([0.25, 0.5])
     assert steps.probabilities["num_tokens"][0, 5] == 8  # μ is 0.5
-    assert steps.gaps.sum(axis=1).tolist() == [8, 8]
-    assert steps.differences.sum(axis=2).tolist() == [[5, 0, 3]] * 2
-    assert steps.step_of.tolist() == [0] * 4 + [1] * 4
-    assert read_mismatch(run, last=0) is None
+    assert steps.gaps.sum(axis=1).tolist() == [8, 8, 8]
+    assert steps.differences.sum(axis=2).tolist() == [[5, 0, 3]] * 3
+    assert steps.step_of.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert read_newest(run, 2, last=2).steps.tolist() == [1, 2]
+    assert read_newest(run, 1, last=0) is None
 
 
-def test_of_many_steps_every_nth_and_the_last_are_read(claim):
+def test_of_many_steps_every_nth_and_the_last_are_read(claim, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_STEPS", 3)
     log = LogBuilder().started()
     for step in range(1, 8):
         with_mismatch(log, step)
     ingest(claim, log.events)
 
-    steps = read_mismatch(run_of(claim), max_steps=3)
+    steps = read_mismatch(run_of(claim))
 
     assert steps.steps.tolist() == [1, 4, 7]
 
@@ -112,14 +113,13 @@ def test_what_a_trainer_does_not_tell_is_missing(claim):
     log = LogBuilder().started().add(MismatchMeasured, step=1, **event)
     ingest(claim, log.add(StepFinished, step=1, metrics={}).events)
 
-    one = read_step_mismatch(run_of(claim), 1)
+    one = read_newest(run_of(claim), 1)
 
-    assert np.isnan(one.step.completions["advantage"]).all()
-    assert np.isnan(one.step.completions["sum"]).tolist() == [False, True]
-    assert one.prompts.tolist() == one.positions.tolist() == [-1, -1]
-    assert np.isnan(one.rewards).all()
-    assert np.isnan(one.step.ages).all()
-    assert one.step.differences.sum() == 0
+    assert np.isnan(one.completions["advantage"]).all()
+    assert np.isnan(one.completions["sum"]).tolist() == [False, True]
+    assert one.places.tolist() == [[-1, -1], [-1, -1]]
+    assert np.isnan(one.ages).all()
+    assert one.differences.sum() == 0
 
 
 def test_the_first_of_a_step_counts(claim):
@@ -128,7 +128,7 @@ def test_the_first_of_a_step_counts(claim):
 
     ingest(claim, log.events)
 
-    assert len(read_step_mismatch(run_of(claim), 1).step.completions) == 4
+    assert len(read_newest(run_of(claim), 1).completions) == 4
 
 
 def test_steps_behind_a_resume_are_superseded(claim):

@@ -5,9 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from dashboard.analysis.mismatch.advice import advise, find_doubling, gather, total
+from dashboard.analysis.mismatch.advice import (
+    LEAST_ROUNDING,
+    MOST_ROUNDING,
+    advise,
+    find_doubling,
+    gather,
+    read_lab,
+    total,
+)
 from dashboard.analysis.mismatch.counterfactuals import CANDIDATES, compare
-from dashboard.completions.mismatch import read_mismatch
+from dashboard.completions.mismatch import read_mismatch, read_newest
 from dashboard.runs.charts.series import Series
 from tests.dashboard.analysis.mismatch.seeded import sampled, store_gaps
 from tests.dashboard.completions.factories import make_run
@@ -26,10 +34,10 @@ def noise(sd, *, width, steps=4, seed=0):
     return [rng.normal(0, sd, (ROWS, width)) for _ in range(steps)]
 
 
-def advice_of(run, *, rounding=BF16, last=None):
-    mismatch = read_mismatch(run)
-    evidence = gather(mismatch, rounding=rounding, last=last)
-    return advise(evidence, total(mismatch).mean)
+def advice_of(run, *, least=None, most=BF16):
+    recent = read_newest(run, 10)
+    evidence = gather(recent, (most if least is None else least, most))
+    return advise(evidence, total(read_mismatch(run)).mean)
 
 
 def store_all(run, steps, **fields):
@@ -40,12 +48,12 @@ def store_all(run, steps, **fields):
 def test_an_exact_engine_needs_no_correction(run):
     store_all(run, [np.zeros((ROWS, 40))] * 3)
 
-    advice = advice_of(run, rounding=1e-4)
+    advice = advice_of(run, most=1e-4)
 
     assert advice.kind == "rounding"
     assert advice.candidate is None
     assert [number.value for number in advice.numbers] == [0.0, 0.0]
-    rows = compare(CANDIDATES, read_mismatch(run, last=1), None, None)
+    rows = compare(CANDIDATES, read_newest(run, 1), None, None)
     assert {row.shares.masked for row in rows if row.is_of_all} == {0.0}
 
 
@@ -65,8 +73,46 @@ def test_noise_is_judged_by_its_size_and_the_length(run, sd, width, kind, candid
 
     assert advice.kind == kind
     assert (advice.candidate and advice.candidate.key) == candidate
-    assert not advice.grows_with_position
+    assert "position" not in str(advice.numbers)
     assert advice.alarm is None
+
+
+@pytest.mark.parametrize(
+    ("sd", "width", "kind"),
+    [(1e-5, 60, "rounding"), (0.005, 60, "format"), (0.1, 60, "fault")],
+)
+def test_an_unknown_number_format_leaves_open_what_only_some_explain(
+    run, sd, width, kind
+):
+    store_all(run, noise(sd, width=width), age=None)
+
+    advice = advice_of(run, least=LEAST_ROUNDING, most=MOST_ROUNDING)
+
+    assert advice.kind == kind
+    assert advice.needs_action == {"rounding": "no", "format": "unknown"}.get(
+        kind, "likely"
+    )
+
+
+def test_stale_samples_need_no_number_format(run):
+    store_all(run, noise(0.02, width=200), age=1)
+
+    advice = advice_of(run, least=LEAST_ROUNDING, most=MOST_ROUNDING)
+
+    assert advice.kind == "sequence"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rounding"),
+    [("", (1e-4, 0.03)), ("bfloat16", (0.03, 0.03)), ("float32", (5e-3, 5e-3))],
+)
+def test_another_trainer_tells_its_number_format(team, dtype, rounding):
+    run = make_run(team, source={"kind": "sdk", "tools": ["own loop"]})
+    store_all(run, noise(0.002, width=60), dtype=dtype or None)
+
+    evidence = read_lab(run).evidence
+
+    assert (evidence.least_rounding, evidence.rounding) == rounding
 
 
 def test_a_shift_on_rare_tokens_is_named(run):
@@ -90,7 +136,7 @@ def test_a_drift_with_position_is_named(run):
     advice = advice_of(run)
 
     assert advice.kind == "fault"
-    assert advice.grows_with_position
+    assert advice.numbers[-1].value > advice.numbers[-1].bound == 3
 
 
 def test_stale_samples_are_named_by_age_and_kl(run):
@@ -128,17 +174,18 @@ def test_few_tokens_are_not_enough(run):
     advice = advice_of(run)
 
     assert advice.kind == "few"
-    assert advice.numbers[0].value == 40
+    assert "40 of 1,000" in advice.verdict
 
 
 def test_numbers_are_of_the_newest_steps_up_to_the_one_shown(run):
     store_all(run, [*noise(0.002, width=60, steps=12), *noise(0.5, width=60, steps=2)])
 
-    assert advice_of(run, last=12).kind == "rounding"
-    assert advice_of(run).kind == "fault"
-    evidence = gather(read_mismatch(run), rounding=BF16, last=12)
-    assert evidence.steps == (3, 12)
-    assert evidence.num_tokens == 10 * ROWS * 60
+    lab = read_lab(run, 12)
+
+    assert lab.advice.kind == "rounding"
+    assert lab.evidence.steps == (3, 12)
+    assert lab.evidence.num_tokens == 10 * ROWS * 60
+    assert read_lab(run).advice.kind == "fault"
 
 
 def test_a_gap_that_doubles_raises_an_alarm(run):

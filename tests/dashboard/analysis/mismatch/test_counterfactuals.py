@@ -12,7 +12,7 @@ from dashboard.analysis.mismatch.counterfactuals import (
     tabulate,
     weigh_completions,
 )
-from dashboard.completions.mismatch import read_step_mismatch
+from dashboard.completions.mismatch import read_newest
 from dashboard.completions.tokens import pack_tokens
 from tests.dashboard.analysis.mismatch.seeded import measured, sampled, store_gaps
 from tests.dashboard.completions.factories import make_run
@@ -115,7 +115,7 @@ def test_each_candidate_equals_a_slow_loop(run, scale, today):
     width = max(LENGTHS)
     padded = np.array([np.pad(d, (0, width - len(d))) for d in gaps])
     store_gaps(run, 1, padded, lengths=LENGTHS, advantages=ADVANTAGES)
-    step = read_step_mismatch(run, 1).step
+    step = read_newest(run, 1)
     table = tabulate([pack(gaps, moved, sampling, coefficients)])
     loss_now = LossConfig(**today)
     # stored numbers have 7 digits, and a step's sums 4
@@ -183,7 +183,7 @@ def test_no_gap_leaves_each_candidate_as_it_is(run):
     gaps, moved, sampling, coefficients = batch(0.0)
     table = tabulate([pack(gaps, moved, sampling, coefficients)])
 
-    rows = compare(CANDIDATES, read_step_mismatch(run, 1).step, table, LossConfig())
+    rows = compare(CANDIDATES, read_newest(run, 1), table, LossConfig())
 
     for row in rows:
         assert numbers_of(row.shares) == (0.0, 0.0, 0.0)
@@ -197,7 +197,7 @@ def test_a_bound_between_two_edges_has_the_two_nearest_counts(run):
     gaps[0, :3] = math.log(4)
     gaps[0, 3] = -math.log(4)
     store_gaps(run, 1, gaps, advantages=[1.0])
-    step = read_step_mismatch(run, 1).step
+    step = read_newest(run, 1)
 
     def outside(**changes):
         own = Candidate(key="own", title="Own", changes=changes)
@@ -219,7 +219,7 @@ def test_the_region_of_dppo_is_counted_by_sign(run):
     gaps[1, :6] = math.log(0.75 / 0.5)  # and where A < 0, which draws it back
     store_gaps(run, 1, gaps, sampling=sampling, advantages=[1.0, -1.0])
 
-    rows = compare(CANDIDATES, read_step_mismatch(run, 1).step, None, None)
+    rows = compare(CANDIDATES, read_newest(run, 1), None, None)
 
     outside = {row.key: row.outside for row in rows}
     assert outside["dppo-tv"] == (0.2, 0.2)
@@ -229,7 +229,7 @@ def test_the_region_of_dppo_is_counted_by_sign(run):
 def test_without_token_values_a_candidate_of_tokens_has_no_shares(run):
     store_gaps(run, 1, np.full((2, 5), 0.2))
 
-    rows = compare(CANDIDATES, read_step_mismatch(run, 1).step, None, LossConfig())
+    rows = compare(CANDIDATES, read_newest(run, 1), None, LossConfig())
 
     by_key = {row.key: row for row in rows}
     assert by_key["tis-2"].shares.masked is None
@@ -249,7 +249,7 @@ def test_the_ratio_against_the_sampler_is_todays_weight(run):
 
     none = compare(
         CANDIDATES[:1],
-        read_step_mismatch(run, 1).step,
+        read_newest(run, 1),
         table,
         LossConfig(old_logprobs="sampling"),
     )[1]
@@ -270,6 +270,6 @@ def test_both_masks_and_a_product_weigh_a_completion_together(run):
         off_policy_mask=0.1,
     )
 
-    weights = weigh_completions(loss, read_step_mismatch(run, 1).step.completions)
+    weights = weigh_completions(loss, read_newest(run, 1).completions)
 
     assert weights == pytest.approx([math.exp(0.6), 1.0, 0.0], rel=1e-3)
