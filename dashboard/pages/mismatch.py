@@ -131,7 +131,7 @@ def run_mismatch(request: Request, team: Team, run: Run) -> HttpResponse:
             for row in lab.rows
         ],
         "trainers": TRAINERS,
-        "elsewhere": {each.title: options_elsewhere(each.loss) for each in candidates},
+        "elsewhere": {each.title: options_elsewhere(each) for each in candidates},
         "advised_url": _launch(team, run, lab, advised.settings) if advised else "",
     }
     return render(request, "health/mismatch.html", context)
@@ -140,9 +140,11 @@ def run_mismatch(request: Request, team: Team, run: Run) -> HttpResponse:
 def _launch(team: Team, run: Run, lab: Lab, settings: Mapping[str, Any]) -> str:
     """Write the address of a launch form with the settings changed."""
     today = lab.today or LossConfig()
-    # Another surrogate than DPPO's has its ratio against the old policy.
-    former: dict[str, Any] = {"loss.old_logprobs": "policy"}
-    if today.is_dppo:
+    former: dict[str, Any] = {}
+    if f"loss.{CORRECTION}" in settings:
+        # Another surrogate than DPPO's has its ratio against the old policy.
+        former["loss.old_logprobs"] = "policy"
+    if former and today.is_dppo:
         former["loss.surrogate"] = "clip"
         former |= {"loss.clip_low": 0.2, "loss.clip_high": 0.2}
     changed = {

@@ -440,6 +440,7 @@ def _stale(e: Evidence) -> Advice | None:
             key=OFF_POLICY,
             title=f"Off-policy mask, {bound:g} nats",
             changes={"off_policy_mask": bound},
+            is_added=True,
         )
     return Advice(
         kind="stale",

@@ -51,6 +51,7 @@ class Candidate:
     key: str  # in an address
     title: str
     changes: Mapping[str, Any] = field(default_factory=dict)  # from the loss's defaults
+    is_added: bool = False  # to the run's own correction, which stays
 
     @property
     def loss(self) -> LossConfig:
@@ -60,7 +61,7 @@ class Candidate:
     def settings(self) -> dict[str, Any]:
         """The settings of a run that has it, by path; None: empty."""
         loss = self.loss
-        names = [*SETTINGS, *(name for name in self.changes if name not in SETTINGS)]
+        names = dict.fromkeys((*(() if self.is_added else SETTINGS), *self.changes))
         return {f"loss.{name}": getattr(loss, name) for name in names}
 
 
@@ -122,19 +123,23 @@ CANDIDATES = (
 BY_KEY = {candidate.key: candidate for candidate in CANDIDATES}
 
 
-def options_elsewhere(loss: LossConfig) -> tuple[list[str], ...]:
+def options_elsewhere(candidate: Candidate) -> tuple[list[str], ...]:
     """Return the options of the same effect of each of TRAINERS, if it has any.
 
     verl's dppo_tv and dppo_kl have another: they bound the policy against the trainer's
     old log-probs, not the sampler's.
     """
-    return _options_of_trl(loss), _options_of_verl(loss), _options_of_prime_rl(loss)
+    loss = candidate.loss
+    of_trl = _options_of_trl(loss, is_added=candidate.is_added)
+    return of_trl, _options_of_verl(loss), _options_of_prime_rl(loss)
 
 
-def _options_of_trl(loss: LossConfig) -> list[str]:
+def _options_of_trl(loss: LossConfig, *, is_added: bool) -> list[str]:
     if loss.is_dppo or loss.geometric_mask is not None:
         return []
-    if loss.importance_correction is None:
+    if is_added:
+        options = list[str]()
+    elif loss.importance_correction is None:
         options = ["vllm_importance_sampling_correction=False"]
     else:
         options = [

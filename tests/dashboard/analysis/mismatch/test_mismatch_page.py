@@ -139,6 +139,37 @@ def test_a_region_is_launched_with_its_surrogate(run, alice_client):
     }
 
 
+def test_the_advised_mask_leaves_the_correction_of_a_stale_run(run, alice_client):
+    run.config = make_config(
+        loss={"importance_correction": "token_truncate"},
+        rollout={"one_step_off": True},
+    )
+    run.save()
+
+    context = get(alice_client, run).context
+
+    query = parse_qs(urlsplit(context["advised_url"]).query)
+    assert query.keys() == {"clone", "loss.off_policy_mask"}
+    title = context["lab"].advice.candidate.title
+    bound = query["loss.off_policy_mask"][0]
+    assert context["elsewhere"][title] == (
+        [f"off_policy_mask_threshold={float(bound):g}"],
+        [],
+        [],
+    )
+
+
+def test_a_step_without_measured_tokens_has_a_verdict_alone(team, alice_client):
+    run = make_run(team)
+    store_gaps(run, 1, np.zeros((4, 0)), incomparable="temperature")
+
+    response = get(alice_client, run)
+
+    assert response.context["lab"].advice.kind == "incomparable"
+    assert b"data-shown" not in response.content
+    assert b"data-key" not in response.content
+
+
 def test_options_of_other_trainers_stand_beside_corrections(run, alice_client):
     query = "?importance_correction=token_truncate&importance_floor=0.4"
     elsewhere = get(alice_client, run, query).context["elsewhere"]
