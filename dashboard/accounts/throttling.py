@@ -13,6 +13,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -54,6 +56,27 @@ def count(key: str, *, within_seconds: int) -> Counted | None:
         logger.warning("Failed to count attempts and requests: %s", error)
         return None
     return Counted(number=number, seconds_left=max(1, seconds))
+
+
+@contextmanager
+def one_at_a_time(key: str, *, most_seconds: float) -> Iterator[bool]:
+    """Hold the key, and yield True; False if another request holds it.
+
+    `most_seconds`: how long it is held if this process dies. Without Redis nobody is
+    refused.
+    """
+    lock = redis_client().lock(key, timeout=most_seconds)
+    try:
+        is_free = lock.acquire(blocking=False)
+    except redis.RedisError as error:
+        logger.warning("Failed to limit parallel requests: %s", error)
+        is_free = True
+    try:
+        yield is_free
+    finally:
+        with suppress(redis.RedisError):  # it may have expired
+            if is_free:
+                lock.release()
 
 
 @cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,6 +12,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field, ValidationError
 
 from dashboard.accounts.models import Team
+from dashboard.accounts.throttling import one_at_a_time
 from dashboard.analysis.rescoring.credit import StepSettings
 from dashboard.analysis.rescoring.scoring import Refused, rows_of, samples_of
 from dashboard.api.auth import READ, WRITE, ApiRequest
@@ -256,7 +259,9 @@ def check_recipe(request: ApiRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     recipe, version_id = read_spec(payload.spec), payload.dataset_version_id
     findings: list[RecipeWarning] = []
     if version_id is not None:
-        findings = check_rows(recipe, find_version(request.auth.team, version_id))
+        version = find_version(request.auth.team, version_id)
+        with _only_scoring(request.auth.team):
+            findings = check_rows(recipe, version)
     return RecipeCheckOut(
         **_summarize(recipe).model_dump(),
         findings=[
@@ -266,9 +271,29 @@ def check_recipe(request: ApiRequest, payload: RecipeCheckIn) -> RecipeCheckOut:
     )
 
 
+@contextmanager
+def _only_scoring(team: Team) -> Iterator[None]:
+    """Score one request of a team at a time: a web process has two scoring processes.
+
+    A second one gets 429.
+    """
+    key = f"cohort:scoring:{team.pk}"
+    with one_at_a_time(key, most_seconds=MAX_SCORING_SECONDS) as is_free:
+        if not is_free:
+            raise Problem(
+                429,
+                f"Cohort is scoring another request of {team}. Try again in "
+                f"{TRY_SECONDS:g} s.",
+                code="rewards.scoring",
+                headers={"Retry-After": f"{TRY_SECONDS:g}"},
+            )
+        yield
+
+
 MAX_TEXTS = 20
 MAX_TEXT_CHARS = 100_000
 TRY_SECONDS = 5.0
+MAX_SCORING_SECONDS = 60.0  # with the start of the process
 
 
 class RecipeTryIn(Input):
@@ -332,7 +357,9 @@ def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
         )
     texts, samples = _tried_samples(team, payload, recipe)
     score = ask_models if asks else try_groups
-    (trials,) = score(recipe, [samples], seconds=TRY_SECONDS, owner=f"team {team.pk}")
+    owner = f"team {team.pk}"
+    with _only_scoring(team):
+        (trials,) = score(recipe, [samples], seconds=TRY_SECONDS, owner=owner)
     return RecipeTryOut(
         **_summarize(recipe).model_dump(),
         items=[

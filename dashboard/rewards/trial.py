@@ -149,7 +149,8 @@ def _try(
         "groups": [[sample_fields(sample) for sample in part] for part in parts],
     }
     try:
-        with _process(deadline) as process, slot(wait_seconds=seconds):
+        # The slot first: a team that waits for one holds no process.
+        with slot(wait_seconds=seconds), _process(deadline) as process:
             return process.score(request, list(map(len, parts)), deadline=deadline)
     except Busy:
         return [Trial(None, problem=BUSY)] * num_samples

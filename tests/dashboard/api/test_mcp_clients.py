@@ -6,6 +6,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -17,8 +19,11 @@ from mcp.client.streamable_http import streamable_http_client
 from cohort.__main__ import main
 from cohort.http import Server
 from cohort.mcp import SKILL, relay
-from tests.dashboard.api.asking import make_token
+from dashboard.accounts.throttling import redis_client
+from dashboard.api.guards import MAX_OF_TOKEN, count_request
+from tests.dashboard.api.asking import make_token, token_of
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
+from tests.dashboard.runs.launching import make_dataset
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROOT = Path(__file__).parents[3]
@@ -93,22 +98,57 @@ async def test_official_client_calls_every_tool_over_stdio(world, mode):
         await check_every_tool(client, run)
 
 
-def test_parallel_calls_wait_for_their_turn(world):
-    from concurrent.futures import ThreadPoolExecutor
-
-    address, run, token = world
+def call(address, token, tool, **arguments):
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    message["params"] = {"name": "get_run", "arguments": {"run": run}}
+    message["params"] = {"name": tool, "arguments": arguments}
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx2.post(f"{address}/mcp", json=message, headers=headers, timeout=60)
 
-    def ask(_):
-        headers = {"Authorization": f"Bearer {token}"}
-        return httpx2.post(f"{address}/mcp", json=message, headers=headers, timeout=60)
+
+def test_parallel_calls_over_the_budget_get_429(world):
+    address, run, token = world
+    num_left = 10
+    for _ in range(MAX_OF_TOKEN - num_left):
+        count_request(f"token:{token_of(token).pk}", MAX_OF_TOKEN)
 
     with ThreadPoolExecutor(30) as pool:
-        statuses = {response.status_code for response in pool.map(ask, range(30))}
+        asked = [
+            pool.submit(call, address, token, "get_run", run=run) for _ in "x" * 30
+        ]
+        responses = [each.result() for each in asked]
 
-    assert statuses <= {200, 429}
-    assert 200 in statuses
+    statuses = Counter(response.status_code for response in responses)
+    assert statuses == {200: num_left, 429: 20}
+    refused = next(each for each in responses if each.status_code == 429)
+    assert 1 <= int(refused.headers["Retry-After"]) <= 60
+
+
+SLOW = "import time\n\ndef reward(completion):\n    time.sleep(30)\n    return 1.0\n"
+
+
+def test_a_slow_rule_delays_no_other_team(world, team, charlie):
+    address, _, token = world
+    version = make_dataset(team, "slow")
+    own = {"dataset": version.pk, "row": 2, "texts": ["3"]}
+    theirs = own | {"dataset": make_dataset(charlie.memberships.get().team).pk}
+    rule = {"name": "a", "kind": "numeric_answer"}
+    slow = {"name": "a", "kind": "python_function", "params": {"source": SLOW}}
+
+    with ThreadPoolExecutor(1) as pool:
+        spec = {"rules": [slow]}
+        first = pool.submit(call, address, token, "try_reward", spec=spec, **own)
+        while not redis_client().exists(f"cohort:scoring:{team.pk}"):
+            assert not first.done(), first.result().text
+        second = call(address, token, "try_reward", spec={"rules": [rule]}, **own)
+        other = call(
+            address, make_token(charlie), "try_reward", spec={"rules": [rule]}, **theirs
+        )
+
+    result = second.json()["result"]
+    assert result["isError"]
+    assert result["content"][0]["text"].startswith("rewards.scoring: ")
+    answer = json.loads(other.json()["result"]["content"][0]["text"])
+    assert answer["items"][0]["reward"] == 1.0
 
 
 def test_stdio_answers_an_error_while_the_server_is_away(db):

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dashboard.accounts.throttling import one_at_a_time
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.completions.factories import (
@@ -260,6 +261,25 @@ def test_recipe_is_tried_on_a_stored_group(program, team):
     response = program.post("/recipes/try", body)
 
     assert [item["reward"] for item in response.json()["items"]] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("path", ["/recipes/try", "/recipes/check"])
+def test_a_team_scores_one_request_at_a_time(program, team, charlie, path):
+    texts = {"texts": ["3"]} if path == "/recipes/try" else {}
+    own, theirs = (
+        {"spec": SPEC, "dataset_version_id": make_dataset(owner).pk, **texts}
+        for owner in (team, charlie.memberships.get().team)
+    )
+
+    with one_at_a_time(f"cohort:scoring:{team.pk}", most_seconds=60) as is_free:
+        second = program.post(path, own)
+        other = Program(make_token(charlie)).post(path, theirs)
+    after = program.post(path, own)
+
+    assert is_free
+    assert (second.status_code, second.json()["code"]) == (429, "rewards.scoring")
+    assert int(second.headers["Retry-After"]) >= 1
+    assert (other.status_code, after.status_code) == (200, 200)
 
 
 @pytest.mark.parametrize(
