@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import Any, TextIO
 
 from cohort.http import Refused, Server, Unreachable, find_server
@@ -39,51 +39,43 @@ def serve(_: Namespace) -> None:
 
 def relay(server: Server, source: TextIO, target: TextIO) -> None:
     """Pass on messages until `source` ends, up to 8 at once."""
-    lock, places = Lock(), BoundedSemaphore(AT_ONCE)
+    lock = Lock()
 
     def answer(line: str) -> None:
-        try:
-            try:
-                response = _ask(server, line)
-            except UnicodeEncodeError:
-                response = _error(None, BAD_JSON, "The line is not UTF-8.")
-            if response is not None:
-                with lock:
-                    target.write(json.dumps(response) + "\n")
-                    target.flush()
-        finally:
-            places.release()
+        response = _ask(server, line)
+        if response is not None:
+            with lock:
+                target.write(json.dumps(response) + "\n")
+                target.flush()
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for line in iter(partial(source.readline, MAX_MESSAGE_CHARS), ""):
             if line.strip():
-                places.acquire()  # reads no further ahead than it asks
                 pool.submit(answer, line)
 
 
 def _ask(server: Server, line: str) -> dict[str, Any] | None:
     """Return the server's response, or its error as one; None to a notification."""
     try:
-        message = json.loads(line)
+        body = line.encode()
+        message = json.loads(body)
     except (ValueError, RecursionError):
-        return _error(None, BAD_JSON, "The line is not valid JSON.")
+        message = None
     if not isinstance(message, dict):
-        return _error(None, BAD_JSON, "The line is not a JSON object.")
+        return _error(None, BAD_JSON, "The line is not a JSON object in UTF-8.")
     headers = {"Content-Type": "application/json", **_headers_of(message)}
     try:
         response: dict[str, Any] | None = server.send(
-            "POST", "/mcp", line.encode(), headers, base=""
+            "POST", "/mcp", body, headers, base=""
         )
         return response
-    except Refused as error:
-        if "jsonrpc" in error.problem:  # an error of the protocol
-            return dict(error.problem)
-        text = str(error)
-    except Unreachable as error:
-        text = str(error)
-    if "id" not in message:
-        return None
-    return _error(message["id"], INTERNAL_ERROR, text)
+    except (Refused, Unreachable) as error:
+        problem = dict(getattr(error, "problem", {}))
+        if "jsonrpc" in problem:  # an error of the protocol
+            return problem
+        if "id" not in message:
+            return None
+        return _error(message["id"], INTERNAL_ERROR, str(error))
 
 
 def _headers_of(message: dict[str, Any]) -> dict[str, str]:

@@ -62,7 +62,7 @@ def count(key: str, *, within_seconds: int) -> Counted | None:
 def one_at_a_time(key: str, *, most_seconds: float) -> Iterator[bool]:
     """Hold the key, and yield True; False if another request holds it.
 
-    `most_seconds`: how long it is held if this process dies. Without Redis nobody is
+    `most_seconds`: how long it is held if this process dies. Without Redis no one is
     refused.
     """
     lock = redis_client().lock(key, timeout=most_seconds)

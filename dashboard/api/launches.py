@@ -322,7 +322,10 @@ class LaunchCheckOut(Schema):
 def check_launch(request: ApiRequest, payload: LaunchIn) -> LaunchCheckOut:
     """Runs the checks of a launch with the same body, without launching."""
     form = read_launch(request.auth.team, payload)
-    checked = checked_launch(form)
+    return describe_launch(form, checked_launch(form))
+
+
+def describe_launch(form: LaunchDraft, checked: Launch) -> LaunchCheckOut:
     summary = summarize(form)
     return LaunchCheckOut(
         name=checked.name,

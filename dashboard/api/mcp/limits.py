@@ -1,23 +1,25 @@
 """Answers that fit into an assistant's context: what is cut is counted in the answer.
 
-Texts are cut first, then items, then other lists. An answer stays valid JSON.
+Texts are cut first, then items (`num_left_out`), then other lists (`cut_lists`, by
+name). An answer stays valid JSON.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.api.problems import Problem
-from dashboard.api.schemas import read_cursor, write_cursor
+from dashboard.api.schemas import read_cursor
 
 MAX_CHARS = 12_000
 MOST_CHARS = 40_000
 DIGITS = 5
 # Of a text that is cut, one length after the other is tried.
-TEXT_CHARS = (4_000, 2_000, 1_000, 500, 250)
+TEXT_CHARS = (MOST_CHARS, 4_000, 2_000, 1_000, 500, 250)
 PAGE_SIZE = 50  # of the API's pages that are read
 
 
@@ -28,8 +30,8 @@ class Listing:
     name: str
     items: Sequence[dict[str, Any]]
     start: int
-    page: str  # the cursor of their page
-    following: str | None  # the cursor of the next page
+    page: str = ""  # the cursor of their page
+    following: str | None = None  # the cursor of the next page
     limit: int
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -46,52 +48,37 @@ class Listing:
 def read_place(cursor: str) -> tuple[str, int]:
     """Return the cursor of the API's page and the place in it."""
     page, _, start = cursor.rpartition(".")
-    if cursor and not (start.isascii() and start.isdigit() and int(start) < PAGE_SIZE):
+    if cursor and not (start.isascii() and start.isdigit() and len(start) < 7):
         read_cursor("?")  # refuses it, as the API does
     if page:
         read_cursor(page)
     return page, int(start or 0)
 
 
-def list_by_number(
-    name: str, items: Sequence[dict[str, Any]], cursor: str, limit: int
-) -> Listing:
-    """Page a list that is not paged in the API."""
-    start = read_cursor(cursor.rpartition(".")[0]) if cursor else 0
-    following = start + PAGE_SIZE
-    return Listing(
-        name=name,
-        items=items[start:following],
-        start=read_place(cursor)[1],
-        page=write_cursor(start),
-        following=write_cursor(following) if following < len(items) else None,
-        limit=limit,
-        fields={"num_found": len(items)},
-    )
-
-
 def write_answer(answer: dict[str, Any] | Listing, max_chars: int = MAX_CHARS) -> str:
     """Write an answer as JSON of at most `max_chars`."""
     if isinstance(answer, Listing):
-        text = _write_listing(answer, max_chars)
+        tree = _leave_out_items(answer, max_chars)
     else:
-        text = _fit_texts(_tidy(answer), max_chars)
-    if len(text) > max_chars:
-        text = _cut_lists(json.loads(text), max_chars)
-    return text
-
-
-def _write_listing(listing: Listing, max_chars: int) -> str:
-    wanted = max(0, min(listing.limit, len(listing.items) - listing.start))
-    for number in range(wanted, 0, -1):
-        answer = _tidy(listing.first(number))
-        if number < wanted:
-            answer["num_left_out"] = wanted - number
-        answer.setdefault("next", None)
-        text = _fit_texts(answer, max_chars)
+        tree = _tidy(answer)
+    for most in TEXT_CHARS:
+        text = write(cut_texts(tree, most))
         if len(text) <= max_chars:
             return text
-    return write({"next": None} | _tidy(listing.first(min(wanted, 1))))
+    return _cut_lists(cut_texts(tree, TEXT_CHARS[-1]), max_chars)
+
+
+def _leave_out_items(listing: Listing, max_chars: int) -> dict[str, Any]:
+    """Return as many items as fit with the shortest texts, but one at least."""
+    num_items = max(0, min(listing.limit, len(listing.items) - listing.start))
+    for number in range(num_items, -1, -1):
+        tree = {"next": None, **_tidy(listing.first(number))}
+        if number < num_items:
+            tree["num_left_out"] = num_items - number
+        text = write(cut_texts(tree, TEXT_CHARS[-1]))
+        if number <= 1 or len(text) <= max_chars:
+            break
+    return tree
 
 
 def write(tree: Any) -> str:
@@ -112,15 +99,6 @@ def _tidy(tree: Any) -> Any:
     return tree
 
 
-def _fit_texts(tree: Any, max_chars: int) -> str:
-    text = write(tree)
-    for most in TEXT_CHARS:
-        if len(text) <= max_chars:
-            break
-        text = write(cut_texts(tree, most))
-    return text
-
-
 def cut_texts(tree: Any, most: int) -> Any:
     """Leave the head and the tail of each longer text."""
     match tree:
@@ -138,25 +116,33 @@ def cut_texts(tree: Any, most: int) -> Any:
 
 
 def _cut_lists(tree: dict[str, Any], max_chars: int) -> str:
-    """Halve the longest list or object until the answer fits."""
-    num_left_out = 0
-    while len(text := write(tree | {"num_left_out": num_left_out})) > max_chars:
-        longest: Any = max(_containers(tree), key=len, default=[])
-        if len(longest) < 2:
+    """Halve the longest lists and objects until the answer fits.
+
+    All of one length are halved, since they may be columns of one table.
+    """
+    cut_lists: Counter[str] = Counter()
+    while len(text := write(tree | {"cut_lists": cut_lists})) > max_chars:
+        parts = list(_list_parts(tree))
+        longest = max((len(part) for _, part in parts), default=0)
+        if longest < 2:
             raise Problem(
                 422,
                 f"The answer exceeds {max_chars:,} characters. Ask for less.",
                 code="mcp.answer_too_long",
             )
-        keys = list(longest) if isinstance(longest, dict) else range(len(longest))
-        for key in reversed(keys[-(-len(longest) // 2) :]):
-            del longest[key]
-            num_left_out += 1
+        for path, part in parts:
+            if len(part) == longest:
+                keys = list(part) if isinstance(part, dict) else range(longest)
+                for key in reversed(keys[-(-longest // 2) :]):
+                    del part[key]
+                    cut_lists[path] += 1
     return text
 
 
-def _containers(tree: Any) -> Iterator[Any]:
-    for value in tree.values() if isinstance(tree, dict) else tree:
+def _list_parts(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """List the lists and objects within a tree, by names of fields."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if isinstance(value, dict | list):
-            yield value
-            yield from _containers(value)
+            name = f"{path}.{key}" if isinstance(tree, dict) else path
+            yield name.removeprefix("."), value
+            yield from _list_parts(value, name)

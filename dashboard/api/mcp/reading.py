@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
@@ -15,18 +16,22 @@ from dashboard.api.alerts import alerts
 from dashboard.api.auth import ApiRequest
 from dashboard.api.checkpoints import checkpoints, models
 from dashboard.api.compare import CurveFilters, compare, compare_curves
-from dashboard.api.completions import CompletionFilters, completions
+from dashboard.api.completions import (
+    CompletionFilters,
+    FoundCompletion,
+    completions,
+)
 from dashboard.api.datasets import DatasetVersionOut
 from dashboard.api.launches import presets
 from dashboard.api.mcp.limits import (
     PAGE_SIZE,
     Listing,
     cut_texts,
-    list_by_number,
     read_place,
 )
 from dashboard.api.mcp.tools import DATA, Arguments, tool, url_of
-from dashboard.api.measurements import metrics
+from dashboard.api.measurements import group_tokens, metrics
+from dashboard.api.problems import refuse_field
 from dashboard.api.recipes import (
     RecipeCheckIn,
     RecipeTryIn,
@@ -40,7 +45,8 @@ from dashboard.api.rescoring import rescoring
 from dashboard.api.runs import RunDetail, RunOut, runs
 from dashboard.api.schemas import IdIn, StepIn
 from dashboard.api.sweeps import SweptFilters, weigh_sweep
-from dashboard.completions.models import Group
+from dashboard.completions.models import Group, Tag
+from dashboard.completions.rewards import rule_names
 from dashboard.datasets.queries import list_versions
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.config.fields import all_fields
@@ -55,8 +61,9 @@ from dashboard.transfers.export_runs import metric_names
 Query = Annotated[str, Field(max_length=2_000)]
 Place = Annotated[str, Field(max_length=200, description="`next` of the last answer")]
 RESTING_SECONDS, LEAST_SECONDS, MOST_SECONDS = 30, 5, 900
-# Characters of a thinned point: a step, its value, the lowest and the highest one.
-POINT_CHARS = 36
+# Characters of a thinned point at most: a step, its value, the lowest and the highest
+# one; and of a metric, with its name.
+POINT_CHARS, SERIES_CHARS = 48, 256
 
 
 def page_of(request: ApiRequest, run: int) -> str:
@@ -246,7 +253,11 @@ def get_metrics(request: ApiRequest, arguments: GetMetrics) -> dict[str, Any]:
         }
     if not names:
         return answer
-    room = arguments.max_chars // (POINT_CHARS * len(names))
+    room = arguments.max_chars // len(names) - SERIES_CHARS
+    if room < 2 * POINT_CHARS:
+        raise refuse_field(
+            "names", "Ask for fewer metrics, or send a larger max_chars."
+        )
     read = metrics(
         request,
         run.pk,
@@ -255,7 +266,7 @@ def get_metrics(request: ApiRequest, arguments: GetMetrics) -> dict[str, Any]:
         last_step=arguments.last_step,
         names=",".join(names),
         limit=1,
-        points=max(2, min(arguments.points, room)),
+        points=min(arguments.points, room // POINT_CHARS),
     )
     better = {metric.name: metric.better for metric in read.metrics}
     return {
@@ -274,6 +285,9 @@ class SearchCompletions(Arguments, CompletionFilters):
     chars: Annotated[int, Field(ge=50, le=20_000)] = Field(
         default=800, description="Characters of each text"
     )
+    tokens: bool = Field(
+        default=False, description="One completion, with the log-prob of each token"
+    )
 
 
 @tool(
@@ -283,52 +297,74 @@ class SearchCompletions(Arguments, CompletionFilters):
 )
 def search_completions(request: ApiRequest, arguments: SearchCompletions) -> Listing:
     run = find_run(request.auth.team, arguments.run)
+    _refuse_unknown("rule", arguments.rule, rule_names(run))
+    tags = Tag.objects.filter(group__run=run).values_list("name", flat=True)
+    _refuse_unknown("tag", arguments.tag, list(tags.distinct()))
     page, start = read_place(arguments.cursor)
-    names = set(CompletionFilters.model_fields)
-    filters = CompletionFilters.model_validate(arguments.model_dump(include=names))
-    found = completions(request, run.pk, page, filters)
-    chosen = found.items[start : start + arguments.limit]
+    limit = 1 if arguments.tokens else arguments.limit
+    found = completions(request, run.pk, page, arguments)
+    chosen = found.items[start : start + limit]
     groups = Group.objects.current().filter(
         run=run,
-        step__in={item.step for item in chosen},
-        prompt_index__in={item.prompt_index for item in chosen},
+        step__in={row.step for row in chosen},
+        prompt_index__in={row.prompt_index for row in chosen},
     )
     by_place = {(group.step, group.prompt_index): group for group in groups}
     items: list[dict[str, Any]] = [{}] * start
-    seen: set[Any] = set()
     for row in found.items[start:]:
-        place = row.step, row.prompt_index
-        group = by_place.get(place)
+        # A group's prompt stands with its first completion.
+        group = by_place.pop((row.step, row.prompt_index), None)
         item: dict[str, Any] = {
             "step": row.step,
             "prompt": row.prompt_index,
+            "prompt_text": group and {"text": group.prompt},
+            "answer": group and group.answer_value,
             "position": row.position,
             "reward": row.reward,
             "rules": row.rule_scores,
             "advantage": row.advantage,
             "length": row.num_tokens,
             "end": row.end_reason,
-            "answer": group and group.answer_value,
             "text": row.text,
             "turns": [turn.model_dump() for turn in row.turns] or None,
         }
-        if group is not None and place not in seen:
-            item["prompt_text"] = {"text": group.prompt}
-            seen.add(place)
         items.append(cut_texts(item, arguments.chars))
+    if arguments.tokens and chosen:
+        items[start]["tokens"] = _tokens(request, run, chosen[0])
     return Listing(
         name="items",
         items=items,
         start=start,
         page=page,
         following=found.next_cursor,
-        limit=arguments.limit,
+        limit=limit,
         fields={
             "num_found": found.num_found,
             "is_counted": found.is_counted,
             "url": f"{page_of(request, run.pk)}completions/",
         },
     )
+
+
+def _refuse_unknown(argument: str, name: str, names: Collection[str]) -> None:
+    """Refuse a name that the run does not have; the error has the nearest ones."""
+    if not name or name in names:
+        return
+    known = get_close_matches(name, names, n=10, cutoff=0) or ["none"]
+    raise refuse_field(
+        argument,
+        f"The run has no {argument} {name!r}. Its nearest: {', '.join(known)}.",
+        f"completions.unknown_{argument}",
+    )
+
+
+def _tokens(request: ApiRequest, run: Run, row: FoundCompletion) -> dict[str, Any]:
+    """Return a completion's tokens and their log-probs; 404 if they are not stored."""
+    group = group_tokens(request, run.pk, row.step, row.prompt_index)
+    tokens: dict[str, Any] = next(
+        (item for item in group.completions if item["position"] == row.position), {}
+    )
+    return {"text": tokens.get("pieces"), "logprob": tokens.get("logprob")}
 
 
 class CompareRuns(Arguments):
@@ -396,7 +432,13 @@ def list_inputs(request: ApiRequest, arguments: ListInputs) -> Listing:
         for item in _inputs(request, arguments.kind)
         if all(word in str(item).lower() for word in words)
     ]
-    return list_by_number("items", items, arguments.cursor, arguments.limit)
+    return Listing(
+        name="items",
+        items=items,
+        start=read_place(arguments.cursor)[1],
+        limit=arguments.limit,
+        fields={"num_found": len(items)},
+    )
 
 
 def _inputs(request: ApiRequest, kind: str) -> list[dict[str, Any]]:
@@ -448,23 +490,8 @@ def _inputs(request: ApiRequest, kind: str) -> list[dict[str, Any]]:
     ]
 
 
-class TryReward(Arguments):
-    recipe: IdIn | None = Field(default=None, description="Version of a reward")
-    spec: dict[str, Any] | None = Field(
-        default=None,
-        description='Unsaved reward: {"rules": [{"name", "kind", "weight", "params"}]}',
-    )
-    texts: list[str] = Field(
-        default=[], max_length=20, description="Completions of `row` of `dataset`"
-    )
-    dataset: IdIn | None = Field(default=None, description="Version of a dataset")
-    row: StepIn | None = None
-    run: IdIn | None = Field(default=None, description="Score a stored group instead")
-    step: StepIn | None = None
-    prompt: StepIn | None = None
-    may_ask: bool = Field(
-        default=False, description="Allow judges, which cost money; scope write"
-    )
+class TryReward(Arguments, RecipeTryIn):
+    pass
 
 
 @tool(
@@ -474,26 +501,15 @@ class TryReward(Arguments):
     openWorldHint=True,
 )
 def try_reward(request: ApiRequest, arguments: TryReward) -> dict[str, Any]:
-    tried = try_recipe(
-        request,
-        RecipeTryIn(
-            recipe_version_id=arguments.recipe,
-            spec=arguments.spec,
-            texts=arguments.texts,
-            dataset_version_id=arguments.dataset,
-            row=arguments.row,
-            run_id=arguments.run,
-            step=arguments.step,
-            prompt=arguments.prompt,
-            may_ask=arguments.may_ask,
-        ),
-    )
-    answer = tried.model_dump()
-    if arguments.dataset is not None:
+    answer = try_recipe(request, arguments).model_dump()
+    if arguments.dataset_version_id is not None:
         spec = arguments.spec
-        if spec is None:
-            spec = find_recipe_version(request.auth.team, arguments.recipe or 0).spec
-        check = RecipeCheckIn(spec=spec, dataset_version_id=arguments.dataset)
+        if arguments.recipe_version_id is not None:
+            team = request.auth.team
+            spec = find_recipe_version(team, arguments.recipe_version_id).spec
+        check = RecipeCheckIn(
+            spec=spec or {}, dataset_version_id=arguments.dataset_version_id
+        )
         answer["checks"] = [
             f"{finding.sentence} {finding.remedy}".strip()
             for finding in check_recipe(request, check).findings

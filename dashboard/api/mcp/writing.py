@@ -9,25 +9,31 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, Literal
 
+from django.core import signing
 from django.db import transaction
 from django.http import HttpResponse, JsonResponse
-from django.utils.crypto import constant_time_compare, salted_hmac
-from pydantic import Field
+from django.http.response import HttpResponseBase
+from pydantic import AfterValidator, Field
 
 from dashboard.analysis.rescoring.credit import StepSettings
 from dashboard.analysis.rescoring.services import make_estimate, select_steps
 from dashboard.api.auth import ApiRequest
 from dashboard.api.guards import replay_once
-from dashboard.api.launches import LaunchIn, Value, check_launch, launch, read_launch
+from dashboard.api.launches import (
+    LaunchIn,
+    Value,
+    checked_launch,
+    describe_launch,
+    launch,
+    read_launch,
+)
 from dashboard.api.mcp.limits import write
 from dashboard.api.mcp.reading import page_of
 from dashboard.api.mcp.tools import Arguments, tool
-from dashboard.api.problems import Problem, refuse_field
+from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.recipes import find_recipe_version
 from dashboard.api.rescoring import RescoringIn, rescore
 from dashboard.api.runs import (
@@ -38,23 +44,25 @@ from dashboard.api.runs import (
     resume,
     stop_run,
 )
-from dashboard.api.schemas import IdIn, StepIn
-from dashboard.runs.attributes import describe_run
+from dashboard.api.schemas import IdIn
+from dashboard.runs.attributes import MAX_TAGS, check_tag, describe_run
 from dashboard.runs.changes import MAX_STEPS
 from dashboard.runs.control import describe_loss
 from dashboard.runs.launch.draft import LaunchDraft
+from dashboard.runs.launch.launching import rehearse_launch
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
 CODE_CHARS = 32
 CODE_SECONDS = 3_600
+SALT = "cohort.mcp.confirm"
 
 
 class Deed(Arguments):
     """Arguments of a tool that changes something."""
 
     dry_run: bool = Field(default=True, description="Only tell what would happen")
-    confirm: Annotated[str, Field(max_length=100)] = Field(
+    confirm: Annotated[str, Field(max_length=200)] = Field(
         default="", description="`confirm` of the dry run"
     )
     key: Annotated[str, Field(max_length=60, pattern=r"^[!-~]*$")] = Field(
@@ -77,26 +85,14 @@ def confirmed(
     """
     token = request.auth.token
     own = {"max_chars", "dry_run", "confirm", "key"}
-    said = write([type(arguments).__name__, arguments.model_dump(exclude=own)])
-    if arguments.dry_run:
-        answer, facts = plan()
-        nonce = f"{int(time.time()):x}{secrets.token_hex(4)}"
-        confirm = f"{nonce}.{_code(token.pk, said, facts, nonce)}"
-        return {**answer, "is_dry_run": True, "confirm": confirm}
-    if not arguments.confirm:
-        raise refuse_field(
-            "confirm",
-            "Call the tool with dry_run true first, then repeat the call with its "
-            "confirm.",
-            "mcp.confirm_required",
-        )
+    digest = _digest([type(arguments).__name__, arguments.model_dump(exclude=own)])
 
-    nonce, _, code = arguments.confirm.partition(".")
+    def once(key: str, act: Callable[[], HttpResponseBase]) -> HttpResponseBase:
+        return replay_once(token, key, digest, act) if key else act()
 
-    def do_once() -> HttpResponse:
+    def do_once() -> HttpResponseBase:
         _, facts = plan()
-        expected = _code(token.pk, said, facts, nonce)
-        if not constant_time_compare(code, expected) or _is_old(nonce):
+        if _read_code(arguments.confirm) != _digest([token.pk, digest, facts]):
             raise Problem(
                 409,
                 "Nothing changed: the arguments, or what they refer to, differ from "
@@ -105,15 +101,25 @@ def confirmed(
             )
         return JsonResponse(do())
 
-    # A code is used once, and a key in all that has it.
-    digest = hashlib.sha256(said.encode()).hexdigest()
-    once = partial(replay_once, token, f"mcp:{nonce}", digest)
+    key = arguments.key and f"{arguments.key} (MCP)"
+    if arguments.dry_run:
+        once(key, lambda: HttpResponse(status=409))  # refuses another call's key
+        answer, facts = plan()
+        # Two dry runs of one launch launch two runs.
+        code = [_digest([token.pk, digest, facts]), secrets.token_hex(4)]
+        confirm = signing.dumps(code, salt=SALT)
+        return {**answer, "is_dry_run": True, "confirm": confirm}
+    if not arguments.confirm:
+        raise refuse_field(
+            "confirm",
+            "Call the tool with dry_run true first, then repeat the call with its "
+            "confirm.",
+            "mcp.confirm_required",
+        )
     with transaction.atomic():
-        if arguments.key:
-            keyed = partial(replay_once, token, f"mcp-key:{arguments.key}", digest)
-            response = keyed(lambda: once(do_once))
-        else:
-            response = once(do_once)
+        # A code is used once, and a key in all that has it.
+        used = f"mcp:{_digest(arguments.confirm)}"
+        response = once(key, lambda: once(used, do_once))
     assert isinstance(response, HttpResponse)
     done: dict[str, Any] = json.loads(response.content)
     if "Idempotent-Replayed" in response.headers:
@@ -121,15 +127,17 @@ def confirmed(
     return done
 
 
-def _is_old(nonce: str) -> bool:
-    """Tell whether the code of a nonce that was made here has expired."""
-    return time.time() - int(nonce[:-8], 16) > CODE_SECONDS
+def _digest(tree: Any) -> str:
+    return hashlib.sha256(write(tree).encode()).hexdigest()[:CODE_CHARS]
 
 
-def _code(token_id: int, said: str, facts: Any, nonce: str) -> str:
-    text = write([token_id, said, facts, nonce])
-    code = salted_hmac("cohort.mcp.confirm", text, algorithm="sha256").hexdigest()
-    return code[:CODE_CHARS]
+def _read_code(confirm: str) -> str:
+    """Return the digest that a code was made of; "" if it is forged or has expired."""
+    try:
+        digest, _ = signing.loads(confirm, salt=SALT, max_age=CODE_SECONDS)
+    except signing.BadSignature:
+        return ""
+    return str(digest)
 
 
 def try_out(do: Callable[[], Any]) -> Any:
@@ -156,7 +164,9 @@ class LaunchRun(Deed):
         default={}, description="Changed settings by path: optim.learning_rate"
     )
     name: Annotated[str, Field(max_length=400)] | None = None
-    tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=20)
+    tags: list[Annotated[str, AfterValidator(check_tag)]] = Field(
+        default=[], max_length=MAX_TAGS
+    )
 
     def payload(self) -> LaunchIn:
         if self.preset and self.from_run:
@@ -188,11 +198,15 @@ class LaunchRun(Deed):
     idempotentHint=True,
 )
 def launch_run(request: ApiRequest, arguments: LaunchRun) -> dict[str, Any]:
-    payload = arguments.payload()
+    team, user, payload = request.auth.team, request.auth.user, arguments.payload()
 
     def plan() -> tuple[dict[str, Any], Any]:
-        check = check_launch(request, payload)
-        form = read_launch(request.auth.team, payload)
+        form = read_launch(team, payload)
+        checked = checked_launch(form)
+        if arguments.dry_run:
+            with or_conflict():
+                rehearse_launch(checked, team=team, user=user, fork_of=form.start.fork)
+        check = describe_launch(form, checked)
         differences = {
             path: {"was": form.start.texts.get(path), "now": text}
             for path, text in form.texts.items()
@@ -207,17 +221,11 @@ def launch_run(request: ApiRequest, arguments: LaunchRun) -> dict[str, Any]:
 
     def do() -> dict[str, Any]:
         detail = launch(request, payload).value
-        if arguments.tags:
-            run = get_run(request.auth.team, detail.id)
-            try:
-                describe_run(
-                    run=run, user=request.auth.user, typed={"tags": arguments.tags}
-                )
-            except ValueError as error:
-                raise refuse_field("tags", error) from error
+        run = get_run(team, detail.id)
+        describe_run(run=run, user=user, typed={"tags": arguments.tags})
         return {
             **detail.model_dump(include={"id", "name", "state", "num_steps"}),
-            "url": page_of(request, detail.id),
+            "url": page_of(request, run.pk),
         }
 
     return confirmed(request, arguments, plan=plan, do=do)
@@ -300,16 +308,8 @@ def control_run(request: ApiRequest, arguments: ControlRun) -> dict[str, Any]:
         return confirmed(request, arguments, plan=plan, do=do)
 
 
-class RescoreRun(Deed):
-    run: IdIn
-    recipe: IdIn | None = Field(
-        default=None, description="Version of a reward; without: each step's own"
-    )
-    spec: dict[str, Any] | None = Field(default=None, description="Unsaved reward")
-    first_step: StepIn | None = None
-    last_step: StepIn | None = None
-    every: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 1
-    may_ask: bool = Field(default=False, description="Allow judges, which cost money")
+class RescoreRun(Deed, RescoringIn):
+    pass
 
 
 @tool(
@@ -322,22 +322,12 @@ class RescoreRun(Deed):
     openWorldHint=True,
 )
 def rescore_run(request: ApiRequest, arguments: RescoreRun) -> dict[str, Any]:
-    payload = RescoringIn(
-        run_id=arguments.run,
-        recipe_version_id=arguments.recipe,
-        spec=arguments.spec,
-        first_step=arguments.first_step,
-        last_step=arguments.last_step,
-        every=arguments.every,
-        may_ask=arguments.may_ask,
-    )
-
     def do() -> dict[str, Any]:
-        begun = rescore(request, payload).value
+        begun = rescore(request, arguments).value
         return {"analysis": {"kind": "rescoring", "id": begun.id}, "state": begun.state}
 
     def plan() -> tuple[dict[str, Any], Any]:
-        run = get_run(request.auth.team, arguments.run)
+        run = get_run(request.auth.team, arguments.run_id)
         selection = select_steps(
             run, arguments.first_step, arguments.last_step, arguments.every
         )
@@ -346,8 +336,9 @@ def rescore_run(request: ApiRequest, arguments: RescoreRun) -> dict[str, Any]:
             return {}, facts
         try_out(do)
         spec = arguments.spec
-        if arguments.recipe is not None:
-            spec = find_recipe_version(request.auth.team, arguments.recipe).spec
+        if arguments.recipe_version_id is not None:
+            team = request.auth.team
+            spec = find_recipe_version(team, arguments.recipe_version_id).spec
         estimate = make_estimate(run, selection, StepSettings(run.config, spec))
         answer = {
             "run": run.pk,

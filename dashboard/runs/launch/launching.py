@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -367,6 +368,16 @@ def launch_run(
         if files is not None:
             files.rename(run_directory(run.id).path)
     return run
+
+
+@transaction.atomic
+def rehearse_launch(
+    launch: Launch, *, team: Team, user: User | None, fork_of: Checkpoint | None
+) -> None:
+    """Raise what `launch_run` would. Queue nothing, and leave no files."""
+    with fork_draft(fork_of) if fork_of else nullcontext():
+        _queue(launch, team, user, sweep=None, fork_of=fork_of)
+    transaction.set_rollback(True)
 
 
 @transaction.atomic

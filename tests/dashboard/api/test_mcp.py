@@ -1,18 +1,28 @@
 """POST /mcp: messages, guards and tools, without a server."""
 
 import json
+import re
+import shutil
+from unittest.mock import ANY
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.api.mcp import writing
-from dashboard.api.mcp.limits import write_answer
+from dashboard.api.mcp.limits import Listing, write_answer
 from dashboard.api.mcp.tools import TOOLS, _schema
+from dashboard.completions.models import GroupTokens, Tag
+from dashboard.completions.tokens import pack_tokens
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunState
+from dashboard.runs.queries import run_directory
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from tests.dashboard.runs.launching import make_dataset, make_recipe
+from tests.dashboard.supervision.logs import measured
+from tests.dashboard.supervision.test_forking_a_run import keep
 
 pytestmark = pytest.mark.django_db
 NEWEST = "2026-07-28"
@@ -304,7 +314,7 @@ def test_listing_continues_where_it_was_cut(assistant, team):
     assert found == [f"run-{number}" for number in reversed(range(30))]
 
 
-@pytest.mark.parametrize("cursor", ["x", "dg.x", ".99", "dg.1", "%%.1"])
+@pytest.mark.parametrize("cursor", ["x", "dg.x", ".9999999", "dg.1", "%%.1"])
 def test_wrong_cursor_is_refused(reader, cursor):
     assert reader.call("find_runs", cursor=cursor).startswith("invalid: ")
 
@@ -314,7 +324,30 @@ def test_answer_of_many_small_values_is_cut_to_valid_json():
 
     answer = json.loads(text)
     assert len(text) <= 2_000
-    assert len(answer["rows"]) + answer["num_left_out"] == 10_000
+    assert len(answer["rows"]) + answer["cut_lists"]["rows"] == 10_000
+    assert "num_left_out" not in answer
+
+
+def test_only_items_count_as_left_out():
+    items = [{"text": "x" * 300, "rules": dict.fromkeys(map(str, range(200)), 0)}] * 3
+    listing = Listing(name="items", items=items, start=0, limit=3)
+
+    answer = json.loads(write_answer(listing, 1_000))
+
+    (item,) = answer["items"]
+    assert answer["num_left_out"] == 2
+    assert answer["cut_lists"] == {"items.rules": 200 - len(item["rules"])}
+    assert answer["next"] == ".1"
+
+
+def test_columns_of_one_table_are_cut_together():
+    columns = {"steps": list(range(500)), "values": [0.123] * 500}
+
+    answer = json.loads(write_answer({"series": columns, "names": ["a"]}, 1_500))
+
+    steps, values = answer["series"]["steps"], answer["series"]["values"]
+    assert len(steps) == len(values) < 500
+    assert answer["names"] == ["a"]
 
 
 # Reading.
@@ -340,6 +373,74 @@ def test_unknown_metric_gets_its_neighbours(assistant, team):
     answer = assistant.call("get_metrics", run=run.pk, names=["reward/maen"])
 
     assert answer["unknown_names"] == {"reward/maen": ["reward/mean"]}
+
+
+def test_many_metrics_in_a_short_answer_are_refused(assistant, team):
+    run = make_run(team)
+    names = [f"reward/{number}/mean" for number in range(8)]
+    make_steps(run, dict.fromkeys(names, [-1.2345e-10] * 50))
+
+    few = assistant.call("get_metrics", run=run.pk, names=names[:2], max_chars=1_000)
+    many = assistant.call("get_metrics", run=run.pk, names=names, max_chars=1_000)
+
+    columns = few["series"][names[1]]
+    assert len(columns["steps"]) == len(columns["low"]) >= 2
+    assert "cut_lists" not in few
+    assert many.startswith("invalid: names: ")
+
+
+@pytest.mark.parametrize(
+    ("argument", "name", "nearest"),
+    [("rule", "anser", "answer"), ("tag", "reward hack", "reward-hack")],
+)
+def test_unknown_rule_or_tag_gets_its_neighbours(
+    assistant, team, alice, argument, name, nearest
+):
+    run = make_run(team)
+    group = make_group(run)
+    Tag.objects.create(group=group, position=0, user=alice, name="reward-hack")
+
+    wrong = assistant.call("search_completions", run=run.pk, **{argument: name})
+    right = assistant.call("search_completions", run=run.pk, **{argument: nearest})
+
+    assert wrong.startswith(f"completions.unknown_{argument}: {argument}: ")
+    assert nearest in wrong
+    assert right["num_found"] >= 1
+
+
+def test_tag_of_a_run_without_tags_is_refused(assistant, team):
+    run = make_run(team)
+    make_group(run)
+
+    wrong = assistant.call("search_completions", run=run.pk, tag="x")
+
+    assert wrong.startswith("completions.unknown_tag: ")
+
+
+def test_tokens_of_one_completion_have_log_probs(assistant, team):
+    run = make_run(team)
+    group = make_group(run, rewards=(1.2, 0.2), texts=["a b", "c d"])
+    tokens = [measured("a", " b", logprob=[-0.5, -1.25]),
+              measured("c", " d", logprob=[-2.0, -3.0])]  # fmt: skip
+    GroupTokens.objects.create(group=group, packed=pack_tokens(tokens))
+    arguments = {"run": run.pk, "sort": "reward", "tokens": True, "limit": 5}
+
+    first = assistant.call("search_completions", **arguments)
+    second = assistant.call("search_completions", **arguments, cursor=first["next"])
+
+    (worst,), (best,) = first["items"], second["items"]
+    assert worst["tokens"] == {"text": ["c", " d"], "logprob": [-2.0, -3.0]}
+    assert best["tokens"] == {"text": ["a", " b"], "logprob": [-0.5, -1.25]}
+    assert second["next"] is None
+
+
+def test_tokens_that_are_not_stored_get_404(assistant, team):
+    run = make_run(team)
+    make_group(run)
+
+    text = assistant.call("search_completions", run=run.pk, tokens=True)
+
+    assert text.startswith("not_found: ")
 
 
 def test_each_reading_tool_answers(assistant, team):
@@ -537,10 +638,134 @@ def test_an_unknown_choice_is_not_the_teams_only_one(assistant, team, field):
     assert isinstance(text, str), "it is a problem"
 
 
-def test_control_that_cannot_be_done_fails_in_the_dry_run(assistant, team):
-    run = make_run(team, state=RunState.FINISHED)
+@pytest.fixture
+def refusals(assistant, team, monkeypatch):
+    """By name: a tool, and arguments that it refuses."""
+    launch = launch_of(team)
+    ended = make_run(team, "ended", state=RunState.FINISHED)
+    make_group(ended, step=1)
+    queued = make_run(team, "queued", state=RunState.QUEUED)
+    locked = make_run(team, "locked", state=RunState.QUEUED, locked_at=timezone.now())
+    dry = assistant.call("control_run", run=queued.pk, do="stop")
+    used = {"run": queued.pk, "do": "stop", "dry_run": False, "key": "used"}
+    assistant.call("control_run", **used, confirm=dry["confirm"])
+    rule = {"name": "judge", "kind": "llm_judge",
+            "params": {"base_url": "http://127.0.0.1:9", "model": "m"}}  # fmt: skip
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", "127.0.0.1")
+    gone = make_dataset(team, "gone")
+    gone.dataset.trashed_at = timezone.now()
+    gone.dataset.save()
+    return {
+        "comma in a tag": ("launch_run", launch | {"tags": ["a,b"]}),
+        "long tag": ("launch_run", launch | {"tags": ["x" * 41]}),
+        "many tags": ("launch_run", launch | {"tags": [f"{n}" for n in range(21)]}),
+        "empty tag": ("launch_run", launch | {"tags": [" "]}),
+        "long name": ("launch_run", launch | {"name": "x" * 81}),
+        "empty name": ("launch_run", launch | {"name": " "}),
+        "line in a name": ("launch_run", launch | {"name": "a\nb"}),
+        "unknown setting": ("launch_run", launch | {"settings": {"a.b": 1}}),
+        "bad value": ("launch_run", launch | {"settings": {"optim.num_steps": -1}}),
+        "unknown preset": ("launch_run", {"preset": "nothing-such"}),
+        "preset and run": ("launch_run", launch | {"preset": "dr-grpo"}),
+        "checkpoint alone": ("launch_run", {"checkpoint": "step-000001-attempt-1"}),
+        "no checkpoint": ("launch_run", launch | {"checkpoint": "step-9-attempt-1"}),
+        "unknown dataset": ("launch_run", launch | {"dataset": 10**6}),
+        "trashed dataset": ("launch_run", launch | {"dataset": gone.pk}),
+        "unknown recipe": ("launch_run", launch | {"recipe": 10**6}),
+        "key of a launch": ("launch_run", launch | {"key": "used"}),
+        "no steps": ("control_run", {"run": ended.pk, "do": "extend"}),
+        "fewer steps": ("control_run", {"run": queued.pk, "do": "extend",
+                                        "num_steps": 1}),
+        "ended": ("control_run", {"run": ended.pk, "do": "pause"}),
+        "not paused": ("control_run", {"run": ended.pk, "do": "resume"}),
+        "locked": ("control_run", {"run": locked.pk, "do": "extend",
+                                   "num_steps": 10**6}),
+        "key of a control": ("control_run", {"run": locked.pk, "do": "stop",
+                                             "key": "used"}),
+        "nothing to score": ("rescore_run", {"run": queued.pk}),
+        "bad recipe": ("rescore_run", {"run": ended.pk, "spec": {"rules": 1}}),
+        "two recipes": ("rescore_run", {"run": ended.pk, "spec": {}, "recipe": 1}),
+        "other recipe": ("rescore_run", {"run": ended.pk, "recipe": 10**6}),
+        "no such steps": ("rescore_run", {"run": ended.pk, "first_step": 9,
+                                          "last_step": 8}),
+        "judge": ("rescore_run", {"run": ended.pk, "spec": {"rules": [rule]}}),
+        "key of a rescoring": ("rescore_run", {"run": ended.pk, "key": "used"}),
+    }  # fmt: skip
 
-    assert assistant.call("control_run", run=run.pk, do="pause").startswith("conflict:")
+
+def test_a_dry_run_refuses_what_the_call_would(refusals, assistant, monkeypatch):
+    """The call gets a code for its arguments, as if its dry run had refused nothing."""
+    num_runs = Run.objects.count()
+    dry = {
+        name: assistant.call(tool, **arguments)
+        for name, (tool, arguments) in refusals.items()
+    }
+    monkeypatch.setattr(writing, "_read_code", lambda _: ANY)
+    real = {
+        name: assistant.call(tool, **arguments, dry_run=False, confirm=name)
+        for name, (tool, arguments) in refusals.items()
+    }
+
+    assert [name for name, text in dry.items() if not isinstance(text, str)] == []
+    assert dry == real
+    assert Run.objects.count() == num_runs
+
+
+def test_a_team_without_quota_learns_it_in_the_dry_run(assistant, team, monkeypatch):
+    def refuse(team):
+        raise UserError("quotas.runs", "The team has all its runs.")
+
+    monkeypatch.setattr("dashboard.operations.quotas.check_runs", refuse)
+
+    assert assistant.call("launch_run", **launch_of(team)).startswith("quotas.runs: ")
+
+
+def test_a_dry_run_of_a_fork_checks_its_files_and_leaves_none(assistant, team):
+    arguments = launch_of(team)
+    del arguments["model"]
+    parent = Run.objects.get(pk=arguments["from_run"])
+    checkpoint = keep(parent, 4)
+    folder = run_directory(parent.pk).path.parent
+    before = set(folder.iterdir())
+
+    dry = assistant.call("launch_run", **arguments, checkpoint=checkpoint.name)
+    shutil.rmtree(run_directory(parent.pk).checkpoints)
+    gone = assistant.call("launch_run", **arguments, checkpoint=checkpoint.name)
+
+    assert dry["confirm"]
+    assert gone.startswith("checkpoints.")
+    assert set(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "named"),
+    [
+        ("find_runs", {"query": "state ="}, "query: "),
+        ("find_runs", {"cursor": "?.1"}, "cursor: "),
+        ("launch_run", {"preset": "nothing-such"}, "preset or checkpoint: "),
+        ("launch_run", {"preset": "dr-grpo", "model": "org/m"}, "Send dataset."),
+        ("launch_run", {"preset": "dr-grpo", "dataset": 0}, "dataset: "),
+        ("try_reward", {}, "spec: "),
+        ("try_reward", {"spec": {"rules": 1}}, "spec.rules: "),
+        ("try_reward", {"recipe": "x"}, "recipe: "),
+        ("rescore_run", {"run": 0}, "run: "),
+        ("compare_runs", {"runs": [1]}, "runs: "),
+    ],
+)
+def test_an_error_names_the_argument(assistant, tool, arguments, named):
+    text = assistant.call(tool, **arguments)
+
+    assert named in text
+    assert not re.search("body|query\\.|_id|next_cursor", text), text
+
+
+def test_a_used_key_is_named_as_it_was_sent(assistant, refusals):
+    tool, arguments = refusals["key of a launch"]
+
+    text = assistant.call(tool, **arguments)
+
+    assert text.startswith("idempotency.key_reused: key: ")
+    assert "'used" in text
 
 
 def test_clients_name_is_in_the_audit_log(assistant, team):
