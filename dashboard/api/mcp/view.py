@@ -71,7 +71,7 @@ def mcp(request: ApiRequest) -> HttpResponse:
         raise Problem(403, "The page's origin is not this server's.", code="bad_origin")
     if len(request.body) > MAX_BYTES:
         raise Problem(413, f"A message has at most {MAX_BYTES:,} bytes.")
-    message_id = None
+    message_id = message = None
     try:
         tree = parse(request.body)
         message_id = tree.get("id")
@@ -85,7 +85,10 @@ def mcp(request: ApiRequest) -> HttpResponse:
             result = _answer(request, message)
         return JsonResponse(write_result(message, result))
     except Fault as fault:
-        return JsonResponse(write_fault(fault, message_id), status=fault.status)
+        # To an older client, another status than 200 says that its session has ended.
+        is_older = message is not None and not message.is_stateless
+        status = 200 if is_older else fault.status
+        return JsonResponse(write_fault(fault, message_id), status=status)
 
 
 def _agent(message: Message, request: HttpRequest) -> str:
@@ -128,12 +131,7 @@ def _answer(request: ApiRequest, message: Message) -> dict[str, Any]:
     except Exception as error:
         problem = read_problem(request, error)
         raise Fault(BAD_PARAMS, explain(problem), status=200) from error
-    raise Fault(
-        NO_METHOD,
-        f"Unknown method {message.method[:60]!r}.",
-        # To an older client, 404 says that its session has ended.
-        status=404 if message.is_stateless else 200,
-    )
+    raise Fault(NO_METHOD, f"Unknown method {message.method[:60]!r}.", status=404)
 
 
 def _call(request: ApiRequest, message: Message) -> dict[str, Any]:

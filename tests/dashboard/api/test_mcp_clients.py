@@ -1,14 +1,20 @@
 """The official client, and `cohort mcp`, against the web process."""
 
+import gzip
 import io
 import json
+import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -149,6 +155,107 @@ def test_a_slow_rule_delays_no_other_team(world, team, charlie):
     assert result["content"][0]["text"].startswith("rewards.scoring: ")
     answer = json.loads(other.json()["result"]["content"][0]["text"])
     assert answer["items"][0]["reward"] == 1.0
+
+
+RECORDED = [
+    json.loads(line)
+    for line in Path(__file__).with_name("mcp_messages.jsonl").read_text().splitlines()
+]
+
+
+def send_raw(address, request, token, run):
+    """Send a recorded request over a socket; return its status and its answer."""
+    place = urlsplit(address).netloc
+    body = request["body"].replace("RUN", str(run)).encode()
+    headers = {
+        "Host": place,
+        "Authorization": f"Bearer {token}",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+        **dict(request["headers"]),
+    }
+    lines = [request["line"], *(f"{name}: {text}" for name, text in headers.items())]
+    host, port = place.split(":")
+    with closing(socket.create_connection((host, int(port)), 60)) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+        with closing(HTTPResponse(connection)) as response:
+            response.begin()
+            text = response.read()
+            if response.headers["Content-Encoding"] == "gzip":
+                text = gzip.decompress(text)
+    return response.status, json.loads(text) if text else {}
+
+
+def test_recorded_messages_get_their_answers(world):
+    """Of mcp 1.30.0 and 2.3.0, in the order in which they were sent, and odd ones."""
+    address, run, token = world
+    for request in RECORDED:
+        status, answer = send_raw(address, request, token, run)
+        if "result" in answer:
+            found = sorted(answer["result"])
+        else:
+            found = answer.get("error", answer).get("code")
+        assert (status, found) == (request["status"], request["answer"]), request
+
+
+SERVER = """
+import json, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if message["method"] == "hangs":
+            print("asked", flush=True)
+            time.sleep(600)
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": {}}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+print("listens", server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def serving(port):
+    command = [sys.executable, "-c", SERVER, str(port)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            yield process, int(process.stdout.readline().split()[1])
+        finally:
+            process.kill()
+
+
+def test_stdio_goes_on_after_the_server_is_killed_in_a_call():
+    def message(number, method):
+        return json.dumps({"jsonrpc": "2.0", "id": number, "method": method}) + "\n"
+
+    source, target = os.pipe(), os.pipe()
+    with (
+        open(source[0]) as lines,
+        open(source[1], "w", buffering=1) as asked,
+        open(target[0]) as answers,
+        open(target[1], "w") as answered,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with serving(0) as (first, port):
+            server = Server(f"http://127.0.0.1:{port}", "t")
+            loop = pool.submit(relay, server, lines, answered)
+            asked.write(message(1, "hangs"))
+            assert first.stdout.readline() == "asked\n"
+        killed = json.loads(answers.readline())
+        with serving(port):
+            asked.write(message(2, "ping"))
+            after = json.loads(answers.readline())
+        asked.close()
+        loop.result()
+
+    assert (killed["id"], killed["error"]["code"]) == (1, -32603)
+    assert after == {"jsonrpc": "2.0", "id": 2, "result": {}}
 
 
 def test_stdio_answers_an_error_while_the_server_is_away(db):
