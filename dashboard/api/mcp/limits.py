@@ -58,24 +58,22 @@ def read_place(cursor: str) -> tuple[str, int]:
 def write_answer(answer: dict[str, Any] | Listing, max_chars: int = MAX_CHARS) -> str:
     """Write an answer as JSON of at most `max_chars`."""
     if isinstance(answer, Listing):
-        tree = _leave_out_items(answer, max_chars)
-    else:
-        tree = _tidy(answer)
+        answer = _leave_out_items(answer, max_chars)
     for most in TEXT_CHARS:
-        text = write(cut_texts(tree, most))
+        text = write(shorten(answer, most))
         if len(text) <= max_chars:
             return text
-    return _cut_lists(cut_texts(tree, TEXT_CHARS[-1]), max_chars)
+    return _cut_lists(json.loads(text), max_chars)
 
 
 def _leave_out_items(listing: Listing, max_chars: int) -> dict[str, Any]:
     """Return as many items as fit with the shortest texts, but one at least."""
     num_items = max(0, min(listing.limit, len(listing.items) - listing.start))
     for number in range(num_items, -1, -1):
-        tree = {"next": None, **_tidy(listing.first(number))}
+        tree = listing.first(number)
         if number < num_items:
             tree["num_left_out"] = num_items - number
-        text = write(cut_texts(tree, TEXT_CHARS[-1]))
+        text = write(shorten(tree, TEXT_CHARS[-1]))
         if number <= 1 or len(text) <= max_chars:
             break
     return tree
@@ -85,33 +83,23 @@ def write(tree: Any) -> str:
     return json.dumps(tree, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
-def _tidy(tree: Any) -> Any:
-    """Round numbers, and leave out what is absent."""
+def shorten(tree: Any, most: int) -> Any:
+    """Round numbers, leave out what is absent, and cut longer texts in the middle."""
     match tree:
-        case bool():
-            return tree
         case float():
             return float(f"{tree:.{DIGITS}g}")
-        case dict():
-            return {n: _tidy(v) for n, v in tree.items() if v is not None}
-        case list() | tuple():
-            return [_tidy(value) for value in tree]
-    return tree
-
-
-def cut_texts(tree: Any, most: int) -> Any:
-    """Leave the head and the tail of each longer text."""
-    match tree:
         case str() if len(tree) > most:
-            head, tail = most * 2 // 3, most - most * 2 // 3
+            head, tail = tree[: most * 2 // 3], tree[most * 2 // 3 - most :]
             num_left_out = f"{len(tree) - most:,}"
-            return (
-                f"{tree[:head]} … {num_left_out} characters left out … {tree[-tail:]}"
-            )
+            return f"{head} … {num_left_out} characters left out … {tail}"
         case dict():
-            return {name: cut_texts(value, most) for name, value in tree.items()}
-        case list():
-            return [cut_texts(value, most) for value in tree]
+            return {
+                name: shorten(value, most)
+                for name, value in tree.items()
+                if value is not None or name == "next"  # null: the last page
+            }
+        case list() | tuple():
+            return [shorten(value, most) for value in tree]
     return tree
 
 

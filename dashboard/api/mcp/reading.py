@@ -26,10 +26,10 @@ from dashboard.api.launches import presets
 from dashboard.api.mcp.limits import (
     PAGE_SIZE,
     Listing,
-    cut_texts,
     read_place,
+    shorten,
 )
-from dashboard.api.mcp.tools import DATA, Arguments, tool, url_of
+from dashboard.api.mcp.tools import DATA, Arguments, tool
 from dashboard.api.measurements import group_tokens, metrics
 from dashboard.api.problems import refuse_field
 from dashboard.api.recipes import (
@@ -58,8 +58,6 @@ from dashboard.runs.queries import get_run as find_run
 from dashboard.runs.queries import list_children, settings_of
 from dashboard.transfers.export_runs import metric_names
 
-Query = Annotated[str, Field(max_length=2_000)]
-Place = Annotated[str, Field(max_length=200, description="`next` of the last answer")]
 RESTING_SECONDS, LEAST_SECONDS, MOST_SECONDS = 30, 5, 900
 # Characters of a thinned point at most: a step, its value, the lowest and the highest
 # one; and of a metric, with its name.
@@ -67,11 +65,19 @@ POINT_CHARS, SERIES_CHARS = 48, 256
 
 
 def page_of(request: ApiRequest, run: int) -> str:
-    return url_of(request, reverse("run", args=[request.auth.team.slug, run]))
+    address = reverse("run", args=[request.auth.team.slug, run])
+    return request.build_absolute_uri(address)
 
 
-class FindRuns(Arguments):
-    query: Query = Field(
+class Paged(Arguments):
+    limit: Annotated[int, Field(ge=1, le=PAGE_SIZE)] = 20
+    cursor: Annotated[
+        str, Field(max_length=200, description="`next` of the last answer")
+    ] = ""
+
+
+class FindRuns(Paged):
+    query: Annotated[str, Field(max_length=2_000)] = Field(
         default="",
         description="Filter such as `state = running and reward/mean > 0.5` or "
         "`tag = baseline`",
@@ -79,8 +85,6 @@ class FindRuns(Arguments):
     sort: Annotated[str, Field(max_length=200)] = Field(
         default="-num", description="Column, such as -reward/mean.best; -num: newest"
     )
-    limit: Annotated[int, Field(ge=1, le=PAGE_SIZE)] = 20
-    cursor: Place = ""
 
 
 @tool(
@@ -278,10 +282,9 @@ def get_metrics(request: ApiRequest, arguments: GetMetrics) -> dict[str, Any]:
     }
 
 
-class SearchCompletions(Arguments, CompletionFilters):
+class SearchCompletions(Paged, CompletionFilters):
     run: IdIn
     limit: Annotated[int, Field(ge=1, le=PAGE_SIZE)] = 5
-    cursor: Place = ""
     chars: Annotated[int, Field(ge=50, le=20_000)] = Field(
         default=800, description="Characters of each text"
     )
@@ -328,7 +331,7 @@ def search_completions(request: ApiRequest, arguments: SearchCompletions) -> Lis
             "text": row.text,
             "turns": [turn.model_dump() for turn in row.turns] or None,
         }
-        items.append(cut_texts(item, arguments.chars))
+        items.append(shorten(item, arguments.chars))
     if arguments.tokens and chosen:
         items[start]["tokens"] = _tokens(request, run, chosen[0])
     return Listing(
@@ -407,17 +410,15 @@ def compare_runs(request: ApiRequest, arguments: CompareRuns) -> dict[str, Any]:
         "settings_that_differ": {
             setting.key: setting.values for setting in compare(request, named).settings
         },
-        "url": url_of(request, f"{address}?runs={named}"),
+        "url": request.build_absolute_uri(f"{address}?runs={named}"),
     }
 
 
-class ListInputs(Arguments):
+class ListInputs(Paged):
     kind: Literal["preset", "model", "dataset", "recipe", "rule_kind", "setting"]
     query: Annotated[str, Field(max_length=200)] = Field(
         default="", description="Words that each item contains"
     )
-    limit: Annotated[int, Field(ge=1, le=PAGE_SIZE)] = 20
-    cursor: Place = ""
 
 
 @tool(

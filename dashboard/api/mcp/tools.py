@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from django.http import HttpRequest
+from ninja.errors import ValidationError as FieldErrors
 from pydantic import ConfigDict, Field, ValidationError
 
 from dashboard.api.auth import READ, WRITE, Access, ApiRequest
@@ -149,12 +149,10 @@ def _read_arguments(chosen: Tool, tree: Any) -> Arguments:
     try:
         return chosen.arguments.model_validate(tree)
     except ValidationError as error:
-        sentences = [
-            f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: "
-            + fault["msg"].removeprefix("Value error, ")
-            for fault in error.errors(include_url=False, include_context=False)
-        ]
-        raise Problem(422, "; ".join(sentences[:5])) from error
+        faults = error.errors(include_url=False, include_context=False)
+        for fault in faults:  # as of a field of the API, which has a place
+            fault["loc"] = ("body", *(fault["loc"] or ("arguments",)))
+        raise FieldErrors(list(map(dict, faults))) from error
 
 
 def explain(problem: Problem) -> str:
@@ -168,7 +166,3 @@ def explain(problem: Problem) -> str:
             lines.append(line)
     text = FIELDS.sub(lambda match: ARGUMENTS[match[0]], "\n".join(lines))
     return f"{problem.code}: {PLACES.sub('', text)}"[:LEAST_CHARS]
-
-
-def url_of(request: HttpRequest, path: str) -> str:
-    return request.build_absolute_uri(path)

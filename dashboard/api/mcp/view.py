@@ -35,12 +35,12 @@ from dashboard.api.mcp.resources import (
     read_resource,
     write_prompt,
 )
-from dashboard.api.mcp.tools import call_tool, explain, list_tools
+from dashboard.api.mcp.tools import TOOLS, call_tool, explain, list_tools
 from dashboard.api.problems import NO_TOKEN, Problem, read_problem
 from dashboard.live.consumer import host_of
 from dashboard.observability.metrics import MCP_CALLS
 
-__all__ = ["mcp", "reading", "writing"]  # the modules fill the table of tools
+__all__ = ["TOOLS", "mcp", "reading", "writing"]  # the modules fill the table of tools
 MAX_BYTES = 2**20
 INSTRUCTIONS = (
     "Cohort trains language models with GRPO. Tools read and launch runs of one team. "

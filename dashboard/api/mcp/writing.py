@@ -173,9 +173,7 @@ class LaunchRun(Deed):
             raise refuse_field("preset", "Send a preset or from_run, not both.")
         if self.checkpoint and not self.from_run:
             raise refuse_field("checkpoint", "A checkpoint requires from_run.")
-        start = self.preset
-        if self.from_run:
-            start = f"run-{self.from_run}"
+        start = f"run-{self.from_run}" if self.from_run else self.preset
         if self.checkpoint:
             start = f"fork-{self.from_run}-{self.checkpoint}"
         return LaunchIn(

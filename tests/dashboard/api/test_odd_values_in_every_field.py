@@ -9,10 +9,12 @@ import pytest
 from django.db import transaction
 
 from dashboard.api import guards
+from dashboard.api.mcp.view import TOOLS
 from dashboard.api.v1 import example_of, openapi_document
 from dashboard.runs.models import Run
 from tests.dashboard.api.asking import Program, make_token
 from tests.dashboard.api.known_things import known_things
+from tests.dashboard.api.rows_of_tools import make_things, rows_of_tools
 from tests.inputs.odd_values import ODD_VALUES, with_odd_values
 from tests.inputs.requesting import failures
 
@@ -80,6 +82,31 @@ def test_no_field_of_an_operation_fails(label, program, known):
 
     assert wrong == []
     assert num_requested >= 1
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_no_argument_of_a_tool_fails(tool, program, team, alice):
+    things = make_things(team, alice, "known")
+    wrong, num_requested = [], 0
+    for name, arguments in rows_of_tools(things):
+        if name != tool or arguments.get("kind") in ("model", "preset"):
+            continue
+        model = TOOLS[tool].arguments
+        tree = model.model_validate(arguments).model_dump(mode="json", by_alias=True)
+        params = {"name": tool, "arguments": tree}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        for what, body in with_odd_values(message):
+            with transaction.atomic(), failures() as found:
+                status = program.client.post(
+                    "/mcp", body, "application/json", headers=program.headers
+                ).status_code
+                transaction.set_rollback(True)
+            num_requested += 1
+            if status >= 429 or found:
+                wrong.append((what, status, found))
+
+    assert wrong == []
+    assert num_requested >= len(ODD_VALUES)
 
 
 def _questions(
