@@ -18,7 +18,7 @@ from tests.dashboard.api.rows_of_tools import make_things, rows_of_tools
 from tests.inputs.odd_values import ODD_VALUES, with_odd_values
 from tests.inputs.requesting import failures
 
-pytestmark = [pytest.mark.django_db, pytest.mark.slow(minutes=6)]
+pytestmark = [pytest.mark.django_db, pytest.mark.slow(minutes=9)]
 DOCUMENT = json.loads(json.dumps(openapi_document()))
 PARTS = DOCUMENT["components"]["schemas"]
 OPERATIONS = {
