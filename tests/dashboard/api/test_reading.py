@@ -267,7 +267,7 @@ def test_recipe_is_tried_on_a_stored_group(program, team):
 def test_a_team_scores_one_request_at_a_time(program, team, charlie, path):
     texts = {"texts": ["3"]} if path == "/recipes/try" else {}
     own, theirs = (
-        {"spec": SPEC, "dataset_version_id": make_dataset(owner).pk, **texts}
+        {"spec": SPEC, "dataset_version_id": make_dataset(owner, "tried").pk, **texts}
         for owner in (team, charlie.memberships.get().team)
     )
 
