@@ -32,6 +32,12 @@ test("the address bar says what differs from the default", () => {
   assert.equal(new View({ address: "x=time" }).write("x=time"), "x=time");
 });
 
+test("an address that says none says so against what the reader keeps", () => {
+  const view = new View({ kept: "log=all", address: "log=&x=step" });
+
+  assert.equal(view.write("log=&x=step"), "log=&x=step");
+});
+
 test("a range of steps is no setting to keep", () => {
   assert.ok(new View({ address: "from=5&to=90" }).isDefault);
 });

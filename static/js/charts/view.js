@@ -94,7 +94,9 @@ export class View {
   write(address, { isWhole = false } = {}) {
     const query = new URLSearchParams(address);
     for (const [name, value] of Object.entries(this.settings())) {
-      const isSaid = value !== DEFAULTS[name] || (query.has(name) && value);
+      // An address may say "" where a person's own settings say otherwise.
+      const isKept = query.has(name) && (value || !query.get(name));
+      const isSaid = value !== DEFAULTS[name] || isKept;
       if (isSaid || isWhole) query.set(name, value);
       else query.delete(name);
     }
