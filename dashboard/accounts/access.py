@@ -155,7 +155,7 @@ class Right:
 # The pages show this table; the functions above enforce it.
 RIGHTS = (
     Right("View, search and download everything in the team", Role.VIEWER),
-    Right("Save your own run list views and chart settings", Role.VIEWER),
+    Right("Save your own views, boards and chart settings", Role.VIEWER),
     Right("Leave the team", Role.VIEWER),
     Right(
         "Upload and edit datasets, rewards and reports; annotate and comment",

@@ -129,7 +129,7 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
             ),
         ),
         "savedview": ObjectType(
-            "run list view",
+            "view",
             SavedView,
             "runs_view",
             args=lambda view: [view.code],

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from django.http import HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.http import Http404, HttpResponse, JsonResponse, QueryDict
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET, require_POST
@@ -52,10 +52,15 @@ from dashboard.runs.charts.series import (
     read_history,
     read_tails,
 )
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, SavedView, ViewPage
 from dashboard.runs.progress import describe_fork
 from dashboard.runs.queries import get_run, list_ancestors, where_it_runs
 from dashboard.runs.stream import describe_tail
+from dashboard.runs.table.saved_views import (
+    NOT_SAVED,
+    find_default,
+    list_views,
+)
 from dashboard.supervision.models import SystemSample, Worker
 from dashboard.supervision.ranks import PHASES, newest_step, read_ranks
 from dashboard.supervision.system_metrics import METRICS as SYSTEM_METRICS
@@ -120,7 +125,17 @@ class MetricGroup:
 @require_GET
 @look_up(get_membership, run=get_run)
 def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
-    """?q= finds, ?show= chooses charts and ?view=values shows the table."""
+    """?q= finds, ?show= chooses charts in order, and ?view=values shows the table.
+
+    ?board= is the board that ?show= comes from; alone, it opens the board.
+    """
+    boards = list_views(team, request.user, ViewPage.METRICS)
+    if board := _find_board(request.GET, boards):
+        address = request.GET.copy()  # the range of steps stays
+        for name, values in QueryDict(board.query).lists():
+            address.setlist(name, values)
+        address["board"] = board.code
+        return redirect(f"{request.path}?{address.urlencode(safe=',')}")
     features, names = read_features(run), metric_names(run)
     combined = [chart for chart in combined_charts(features) if is_filled(chart, run)]
     items = {item.name: item for item in _items(run, names)}
@@ -150,6 +165,10 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
         "tab": "metrics",
         "groups": sorted(groups.values(), key=lambda group: _rank(group.title)),
         "pinned": pinned_metrics(team),
+        "views": boards,
+        "view": {view.code: view for view in boards}.get(request.GET.get("board", "")),
+        "address": request.GET.urlencode(),
+        "not_saved": " ".join(NOT_SAVED[ViewPage.METRICS]),
         "figures": {chart.id: chart.figure for chart in combined},
         "unmeasured": {c.id for c in combined if not is_measured(c, names)},
         "figure": metric_figure(),
@@ -163,6 +182,19 @@ def metrics(request: Request, team: Team, run: Run) -> HttpResponse:
         **chart_context(request, team, run),
     }
     return render(request, "runs/metrics.html", context)
+
+
+def _find_board(query: QueryDict, boards: list[SavedView]) -> SavedView | None:
+    """Find the board that an address names without its charts, or the default."""
+    if not query:
+        return find_default(boards)
+    code = query.get("board")
+    if not code or query.get("show"):
+        return None
+    for board in boards:
+        if board.code == code:
+            return board
+    raise Http404("Board not found.")
 
 
 def _rank(group: str) -> tuple[int, str]:

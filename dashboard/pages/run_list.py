@@ -1,4 +1,4 @@
-"""The run list: filtered, grouped, live; and its saved views."""
+"""The run list: filtered, grouped, live; saved views, and boards of charts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ from dashboard.project.errors import UserError
 from dashboard.rewards.models import RewardRecipe
 from dashboard.runs.config.fields import all_fields
 from dashboard.runs.launch.base_models import starter_models
-from dashboard.runs.models import Run, RunState, SavedView, Sweep, trained_seconds
+from dashboard.runs.models import (
+    Run,
+    RunState,
+    SavedView,
+    Sweep,
+    ViewPage,
+    trained_seconds,
+)
 from dashboard.runs.table.columns import (
     NAME,
     OWN,
@@ -98,10 +105,11 @@ class CountedPaginator(Paginator[Any]):
 @require_safe
 @look_up(get_membership)
 def runs(request: Request, membership: Membership, team: Team) -> HttpResponse:
-    if not request.GET and (view := find_default(team, request.user)):
+    views = list_views(team, request.user, ViewPage.RUNS)
+    if not request.GET and (view := find_default(views)):
         return redirect("runs_view", team.slug, view.code)
     query = _show_swept(team, ListQuery.read(request.GET))
-    context = _frame(request, membership, query)
+    context = _frame(request, membership, query, views)
     try:
         context |= _listed(request, team, query, context["numbers"])
     except QueryError as error:
@@ -129,7 +137,7 @@ def _show_swept(team: Team, query: ListQuery) -> ListQuery:
 
 
 def _frame(
-    request: Request, membership: Membership, query: ListQuery
+    request: Request, membership: Membership, query: ListQuery, views: list[SavedView]
 ) -> dict[str, Any]:
     """Describe the page around the rows."""
     team = membership.team
@@ -137,10 +145,9 @@ def _frame(
     sweep = sweeps.first() if query.sweep else None
     facets = read_facets(team)
     numbers, starters = count_runs(team), starter_models()
-    views = list_views(team, request.user)
     chosen = {view.code: view for view in views}.get(request.GET.get("view", ""))
     try:
-        here = clean_query(request.GET.urlencode())
+        here = clean_query(request.GET.urlencode(), ViewPage.RUNS)
     except ValueError:  # reported when the view is saved
         here = request.GET.urlencode()
     values = (query.state, query.owner, query.model, query.dataset)
@@ -347,14 +354,14 @@ def _header(column: Column, sort: str) -> dict[str, Any]:
     }
 
 
-# Saved views have a name and a short link.
+# Saved views and boards have a name and a short link.
 
 
 @require_safe
 @look_up(get_membership)
 def runs_view(request: Request, team: Team, code: str) -> HttpResponse:
-    """Follow the short link of a saved view."""
-    return redirect(_address(team.slug, get_view(team, request.user, code)))
+    """Follow the short link of a saved view; a board opens on the newest run."""
+    return redirect(_address(team, get_view(team, request.user, code)))
 
 
 @require_POST
@@ -362,21 +369,26 @@ def runs_view(request: Request, team: Team, code: str) -> HttpResponse:
 def runs_view_save(
     request: Request, membership: Membership, team: Team
 ) -> HttpResponse:
-    query = request.POST.get("address", "")
+    """Save a view of the run list, or a board of the run that the form names."""
+    query, run = request.POST.get("address", ""), request.POST.get("run")
+    page = ViewPage.RUNS if run is None else ViewPage.METRICS
     is_shared = "shared" in request.POST
-    _check_may_share(membership, is_shared=is_shared)
+    _check_may_share(membership, page, is_shared=is_shared)
     try:
         view = save_view(
             team=team,
             user=request.user,
+            page=page,
             name=request.POST.get("name", ""),
             query=query,
             is_shared=is_shared,
         )
     except ValueError as error:
-        messages.error(request, f"View not saved. {error}")
-        return redirect(f"{reverse('runs', args=[team.slug])}?{query or 'view='}")
-    return redirect_with(request, f"Saved view {view}.", _address(team.slug, view))
+        messages.error(request, f"{page.label.capitalize()} not saved. {error}")
+        return redirect(_page_with(team, page, query, run))
+    return redirect_with(
+        request, f"Saved {page.label} {view}.", _address(team, view, run)
+    )
 
 
 @require_POST
@@ -386,25 +398,28 @@ def runs_view_change(
 ) -> HttpResponse:
     """Rename, share, update or delete a view, or make it the default."""
     view = get_view(team, request.user, code)
-    action = request.POST.get("action", "")
+    action, run = request.POST.get("action", ""), request.POST.get("run")
+    page = ViewPage(view.page)
     if action in ("default", "no-default"):
         set_default(view, request.user, is_default=action == "default")
         how = "now opens" if action == "default" else "no longer opens"
         return redirect_with(
-            request, f"View {view} {how} by default.", _address(team.slug, view)
+            request,
+            f"{page.label.capitalize()} {view} {how} by default.",
+            _address(team, view, run),
         )
     # The user's own views, and for members the team's.
     if view.owner_id != membership.user_id and not membership.can_write:
         raise PermissionDenied(
-            f"Viewers of {team} cannot change the team's view {view}. Save "
-            "your own view instead."
+            f"Viewers of {team} cannot change the team's {page.label} {view}. Save "
+            f"your own {page.label} instead."
         )
     if action == "delete":
         delete_view(view, user=request.user)
         return redirect_with(
             request,
-            f"Deleted view {view}.",
-            f"{reverse('runs', args=[team.slug])}?{view.query or 'view='}",
+            f"Deleted {page.label} {view}.",
+            _page_with(team, page, view.query, run),
         )
     try:
         _change(request, membership, view, action)
@@ -413,8 +428,13 @@ def runs_view_change(
             request,
             conflict,
             what=view.name,
-            back=_address(team.slug, view),
-            labels={"query": "Filters and columns", "is_shared": "For the team"},
+            back=_address(team, view, run),
+            labels={
+                "query": "Filters and columns"
+                if page == ViewPage.RUNS
+                else "Charts and their options",
+                "is_shared": "For the team",
+            },
             choices={
                 clash.field: {
                     query: unquote_plus(query) for query in (clash.now, clash.typed)
@@ -426,10 +446,10 @@ def runs_view_change(
             saved=last_entry(team, view, "view.changed"),
         )
     except ValueError as error:
-        messages.error(request, f"View not changed. {error}")
+        messages.error(request, f"{page.label.capitalize()} not changed. {error}")
     else:
-        messages.success(request, f"Changed view {view}.")
-    return redirect(_address(team.slug, view))
+        messages.success(request, f"Changed {page.label} {view}.")
+    return redirect(_address(team, view, run))
 
 
 def _change(
@@ -440,7 +460,7 @@ def _change(
     elif action == "rename":
         is_shared = bool(request.POST.get("is_shared"))
         typed = {"name": request.POST.get("name", ""), "is_shared": is_shared}
-        _check_may_share(membership, is_shared=is_shared)
+        _check_may_share(membership, ViewPage(view.page), is_shared=is_shared)
     else:
         raise UserError(
             "views.unknown_action",
@@ -450,15 +470,31 @@ def _change(
     change_view(view, user=membership.user, typed=typed, base=base)
 
 
-def _check_may_share(membership: Membership, *, is_shared: bool) -> None:
+def _check_may_share(
+    membership: Membership, page: ViewPage, *, is_shared: bool
+) -> None:
     if is_shared and not membership.can_write:
         raise PermissionDenied(
-            f"Viewers of {membership.team} cannot share views. Ask a member to save "
-            "this view for the team."
+            f"Viewers of {membership.team} cannot share {page.label}s. Ask a member to "
+            f"save this {page.label} for the team."
         )
 
 
-def _address(team: str, view: SavedView) -> str:
+def _address(team: Team, view: SavedView, run: str | None = None) -> str:
+    """Build the address that a view opens; `run`: the one that shows a board."""
+    page = ViewPage(view.page)
     query = QueryDict(view.query, mutable=True)
-    query["view"] = view.code
-    return f"{reverse('runs', args=[team])}?{query.urlencode()}"
+    query[page.label] = view.code
+    return _page_with(team, page, query.urlencode(), run)
+
+
+def _page_with(team: Team, page: ViewPage, query: str, run: str | None) -> str:
+    """Build the address of a page; of boards without a run, the newest run's."""
+    url = reverse("runs", args=[team.slug])
+    if page == ViewPage.METRICS:
+        runs = Run.objects.filter(team=team, trashed_at=None).order_by("-pk")
+        pk = read_id(run) or runs.values_list("pk", flat=True).first()
+        if pk is None:
+            return url
+        url = reverse("run_metrics", args=[team.slug, pk])
+    return f"{url}?{query or f'{page.label}='}"

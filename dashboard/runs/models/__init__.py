@@ -17,6 +17,7 @@ from dashboard.runs.models.preferences import (
     SavedView,
     SettingChange,
     TeamPreset,
+    ViewPage,
 )
 from dashboard.runs.models.run import (
     ENDED,
@@ -52,5 +53,6 @@ __all__ = [
     "Step",
     "Sweep",
     "TeamPreset",
+    "ViewPage",
     "trained_seconds",
 ]

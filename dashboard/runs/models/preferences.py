@@ -68,23 +68,34 @@ def make_code() -> str:
     return secrets.token_urlsafe(6)
 
 
+class ViewPage(models.TextChoices):
+    """A page whose address is saved; the label names its parameter and default, too."""
+
+    RUNS = "runs", "view"
+    METRICS = "metrics", "board"  # of any run
+
+
 class SavedView(models.Model):
-    """An address of the run list under a name, for its owner or for the team."""
+    """An address of a page under a name, for its owner or for the team."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="run_views")
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.CASCADE, related_name="run_views"
     )
     code = models.SlugField(max_length=16, unique=True, default=make_code)
+    page = models.CharField(
+        max_length=10, choices=ViewPage, default=ViewPage.RUNS, db_default=ViewPage.RUNS
+    )
     name = models.CharField(max_length=60)
-    query = models.CharField(max_length=4_000, blank=True)  # q=…&cols=…&sort=…
+    # q=…&cols=…&sort=… or show=…&x=…
+    query = models.CharField(max_length=4_000, blank=True)
     is_shared = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
-                fields=["team", "owner", "name"], name="run_view_name_free"
+                fields=["team", "owner", "page", "name"], name="view_name_free"
             ),
         ]
 
@@ -93,11 +104,12 @@ class SavedView(models.Model):
 
 
 class DefaultView(models.Model):
-    """The view that opens a user's run list of a team."""
+    """The view that opens a user's run list of a team, and the board of its runs."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
-    view = models.ForeignKey(SavedView, models.CASCADE, related_name="+")
+    view = models.ForeignKey(SavedView, models.SET_NULL, null=True, related_name="+")
+    board = models.ForeignKey(SavedView, models.SET_NULL, null=True, related_name="+")
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -107,7 +119,7 @@ class DefaultView(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.user_id}: {self.view_id}"
+        return f"{self.user_id}: {self.view_id}, {self.board_id}"
 
 
 # Setting changes of a run, a team's presets, a user's chart settings.

@@ -1,5 +1,5 @@
-// The list of metrics at the side: which charts are chosen, kept in the address.
-// Nothing chosen shows all of them.
+// The list of metrics at the side: which charts are chosen and in which order, kept in
+// the address. Nothing chosen shows all of them.
 
 import {
   compareGroups,
@@ -15,25 +15,27 @@ export class MetricList {
   #root;
   #items = new Map(); // id of a card -> item
   #wasSearched = false;
-  chosen = new Set(); // ids of cards
+  #onChange;
+  chosen = new Set(); // ids of cards, in their order
 
   constructor(root, { onChange }) {
     this.#root = root;
+    this.#onChange = onChange;
     const names = new URLSearchParams(location.search).get("show")?.split(",") ?? [];
     for (const name of names.filter(Boolean)) this.chosen.add(PREFIX + name);
     for (const item of root.querySelectorAll("[data-item]")) this.#add(item);
     root.addEventListener("change", ({ target }) => {
       const item = target.closest("[data-item]");
       if (!item) return;
-      this.#choose(item.dataset.item, target.checked);
-      onChange();
+      if (target.checked) this.chosen.add(item.dataset.item);
+      else this.chosen.delete(item.dataset.item);
+      this.#changed();
     });
     root.querySelector("[data-show-all]").addEventListener("click", () => {
       this.chosen.clear();
       for (const item of this.#items.values())
         item.querySelector("input").checked = false;
-      this.#write();
-      onChange();
+      this.#changed();
     });
     root.addEventListener("click", ({ target }) => {
       const group = target.closest("summary")?.parentElement;
@@ -130,17 +132,34 @@ export class MetricList {
     item.querySelector("input").checked = this.chosen.has(item.dataset.item);
   }
 
-  #choose(id, isChosen) {
-    if (isChosen) this.chosen.add(id);
-    else this.chosen.delete(id);
+  // Charts that the run does not have keep their places.
+  move(id, other, isAfter) {
+    const ids = [...this.chosen].filter((chosen) => chosen !== id);
+    ids.splice(ids.indexOf(other) + Number(isAfter), 0, id);
+    this.chosen = new Set(ids);
+    this.#changed();
+  }
+
+  remove(id) {
+    this.chosen.delete(id);
+    const item = this.#items.get(id);
+    if (item) item.querySelector("input").checked = false;
+    this.#changed();
+  }
+
+  #changed() {
     this.#write();
+    this.#onChange();
   }
 
   #write() {
     const url = new URL(location.href);
     const names = [...this.chosen].map((id) => id.slice(PREFIX.length));
     if (names.length) url.searchParams.set("show", names.join(","));
-    else url.searchParams.delete("show");
+    else {
+      url.searchParams.delete("show");
+      if (url.searchParams.has("board")) url.searchParams.set("board", "");
+    }
     url.search = url.search.replaceAll("%2C", ",");
     history.replaceState(history.state, "", url);
   }

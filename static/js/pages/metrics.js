@@ -12,7 +12,10 @@ import {
   titleWithoutUnit,
   unitOf,
 } from "../live/metric_titles.js";
+import { setText } from "../live/announce.js";
 import { isBound, sig3 } from "../live/numbers.js";
+import { ArrangedCharts } from "./arranged_charts.js";
+import { openBoard, showBoard } from "./boards.js";
 import { MetricList } from "./metric_list.js";
 import { store } from "./run.js";
 import { drawRunCharts } from "./run_charts.js";
@@ -28,6 +31,7 @@ const status = document.querySelector("[data-metric-status]");
 const flat = document.querySelector("[data-flat]");
 const blank = document.getElementById("chart-of-a-metric");
 const rows = document.querySelector("[data-values]");
+const MAX_MISSING = 4; // names of charts
 const cardOf = new Map(); // metric -> card
 const combined = new Map(); // card -> figure
 const others = new Map(); // card of groups and rules, or of the machine -> title
@@ -147,10 +151,12 @@ function addNew() {
 
 // A search, a choice and an address show flat charts too.
 function find() {
+  const cards = placeFirst();
   const { matches, error } = makeMatcher(search.value);
   const isSearched = search.value.trim() !== "";
   const folded = [];
   const listed = new Set(); // ids of cards
+  const empty = new Set(); // cards
   let count = 0;
   // "^kl" is of the name or of the title, "kl mean" of both together.
   const isFound = (name, title) => [name, title, `${name} ${title}`].some(matches);
@@ -177,6 +183,7 @@ function find() {
     const isEmpty =
       store.attempt === null ? wasHidden.has(card) : !hasValues(metrics, store);
     if (isEmpty) {
+      empty.add(card);
       card.hidden = true;
       listed.delete(card.id);
     }
@@ -185,10 +192,15 @@ function find() {
   for (const [card, title] of others)
     show(card, { found: isFound(title, title), metrics: [] });
   const isNarrowed = isSearched || list.isNarrowed;
+  tellMissing(isSearched ? [] : [...list.chosen], { cards, empty });
   for (const section of root.querySelectorAll("[data-group]"))
     section.hidden =
       !section.querySelector(".chart:not([hidden], [data-lacks])") &&
+      !section.querySelector("[data-missing]:not([hidden])") &&
+      !("system" in section.dataset && hasMachine()) && // its axis is chosen there
       (isNarrowed || !section.querySelector(".chart-section-note"));
+  arranged.update();
+  showBoard({ list, view });
   list.filter((id) => listed.has(id), { isSearched });
   flat.hidden = !folded.length;
   flat.textContent =
@@ -201,6 +213,32 @@ function find() {
   const text = list.isNarrowed ? chosen : `${all} ${metrics}`;
   const found = isSearched ? `${count} of ${all} ${metrics}` : text;
   if (status.textContent !== (error || found)) status.textContent = error || found;
+}
+
+function hasMachine() {
+  return [...list.chosen].some((id) => id.startsWith("chart-machine-"));
+}
+
+// In one line, which of the chosen charts the run has no values for.
+function tellMissing(chosen, { cards, empty }) {
+  const missing = chosen.filter((id) => {
+    const card = cards.get(id);
+    return !card || empty.has(card) || "lacks" in card.dataset;
+  });
+  const line = root.querySelector("[data-missing]");
+  line.hidden = !missing.length;
+  const names = missing.slice(0, MAX_MISSING).map((id) => {
+    const title = cards.get(id)?.querySelector(".chart-title");
+    return title?.firstChild.textContent.trim() ?? id.replace("chart-", "");
+  });
+  const more = missing.length - names.length;
+  const charts = chosen.length === 1 ? "chart" : "charts";
+  const have = missing.length === 1 ? "has" : "have";
+  setText(
+    line,
+    `${missing.length} of ${chosen.length} ${charts} ${have} no values in this run: ` +
+      `${names.join(", ")}${more ? ` and ${more} more` : ""}.`,
+  );
 }
 
 function write() {
@@ -306,36 +344,37 @@ const list = new MetricList(document.querySelector("[data-metric-list]"), {
 for (const metric of list.metrics()) gridOf(metric).append(makeCard(metric));
 toolbar.show();
 
-// The team's pinned metrics come first.
-const pins = root.querySelector("[data-pinned] .chart-grid");
+// The chosen charts in their order come first, or else the team's pinned metrics.
+const first = root.querySelector("[data-pinned]");
+const arranged = new ArrangedCharts({
+  section: first,
+  button: document.querySelector("[data-arrange]"),
+  list,
+});
 const pinUrl = document.querySelector("[data-metric-list]").dataset.pin; // of members
-const holders = new Map(); // pinned card -> what keeps its place
 let pinned = JSON.parse(document.getElementById("pinned-metrics").textContent);
 
 function nameOf(card) {
   return card.dataset.metric ?? card.querySelector(".chart-title").title;
 }
 
+// Returns all cards by their ids.
+function placeFirst() {
+  const all = [...cardOf.values(), ...combined.keys(), ...others.keys()];
+  const cards = new Map(all.map((card) => [card.id, card]));
+  const names = new Map(all.map((card) => [nameOf(card), card]));
+  const wanted = list.isNarrowed
+    ? [...list.chosen].map((id) => cards.get(id))
+    : pinned.map((name) => names.get(name));
+  arranged.place(wanted.filter(Boolean));
+  const title = list.isNarrowed ? openBoard() || "Chosen charts" : "Pinned";
+  setText(first.querySelector("[data-first-title]"), title);
+  return cards;
+}
+
 function showPins() {
-  const cards = new Map(
-    [...cardOf.values(), ...combined.keys()].map((card) => [nameOf(card), card]),
-  );
-  const wanted = pinned.map((name) => cards.get(name)).filter(Boolean);
-  for (const [card, holder] of holders)
-    if (!wanted.includes(card)) {
-      holder.replaceWith(card);
-      holders.delete(card);
-    }
-  for (const card of wanted) {
-    if (!holders.has(card)) {
-      const holder = document.createElement("template");
-      holder.dataset.metric = card.dataset.metric ?? "";
-      card.replaceWith(holder);
-      holders.set(card, holder);
-    }
-    pins.append(card);
-  }
-  for (const [name, card] of cards) offerPin(card, name);
+  for (const card of [...cardOf.values(), ...combined.keys()])
+    offerPin(card, nameOf(card));
   list.markPinned(pinned);
 }
 
@@ -403,6 +442,7 @@ flat.addEventListener("click", () => {
   write();
 });
 document.addEventListener("runframe", updateSoon);
+document.addEventListener("runview", () => showBoard({ list, view }));
 document.addEventListener("visibilitychange", updateSoon);
 window.addEventListener("hashchange", find);
 find();

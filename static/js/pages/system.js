@@ -25,7 +25,7 @@ const charts = new Map(); // element -> { figure, isVisible, isStale }
 let samples = NOTHING;
 let hasEnded = "ended" in root.dataset;
 let isOwed = true; // what was asked for has not come
-let isNear = false; // in view, or nearly
+let isNear = false; // the section is in view, or nearly
 let turn = 0; // of questions: the answer to an older one is dropped
 
 function say(text) {
@@ -72,7 +72,8 @@ async function askAll() {
 }
 
 async function askNewer() {
-  if (document.hidden || !isNear) return;
+  const isSeen = isNear || [...charts.values()].some(({ isVisible }) => isVisible);
+  if (document.hidden || !isSeen) return;
   if (!isOwed && (view.first !== null || hasEnded)) return;
   if (
     isOwed ||
@@ -251,6 +252,7 @@ const watcher = new IntersectionObserver(
     for (const { target, isIntersecting } of entries)
       charts.get(target).isVisible = isIntersecting;
     draw();
+    if (isOwed) askNewer();
   },
   { rootMargin: "200px" },
 );

@@ -201,6 +201,7 @@ ASKED_OF_PAGES = [
     Case("completions of a person unknown", "runs/{run}/completions/?by=nobody-at-all"),
     Case("prompts between turned ends", "runs/{run}/prompts/?first_step=9&last_step=1"),
     Case("the audit log since a word", "audit-log/?since=yesterday", status=400),
+    Case("a board with a NUL", "runs/{run}/metrics/?board=%00", status=404),
     Case("a sweep of one setting unknown", "sweep?runs={run}&of=colour&x=colour"),
 ]  # fmt: skip
 ASKED_BY_SCRIPTS = [
@@ -221,6 +222,7 @@ ACTS = [
     Case("a deed of no meaning", ("runs/act", {"action": "paint", "run": "{run}"})),
     Case("a view without a name", ("runs/views/", {"name": "", "query": "q=a"})),
     Case("a view without an end", ("runs/views/", {"name": "x" * 500, "query": "q=a"})),
+    Case("a board without charts", ("runs/views/", {"name": "a", "run": "1", "address": "x=time"})),
     Case("more steps in words", ("runs/{run}/change/", {"num_steps": "many"})),
     Case("a priority of no meaning", ("runs/{run}/priority", {"priority": "huge"})),
     Case("a move of no meaning", ("runs/{run}/move", {"where": "sideways"})),
