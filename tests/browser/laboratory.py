@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 from allauth.account.models import EmailAddress
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
@@ -16,7 +17,13 @@ from dashboard.analysis.probes.models import Probe, ProbeGroup
 from dashboard.completions.annotations import Target, add_tag, judge
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
-from dashboard.datasets.imports import request_stop, start_job, store_upload
+from dashboard.datasets.analysis.results import find_statistics
+from dashboard.datasets.imports import (
+    import_upload,
+    request_stop,
+    start_job,
+    store_upload,
+)
 from dashboard.datasets.mapping import Mapping
 from dashboard.datasets.models import DatasetVersion, Upload
 from dashboard.datasets.row import Row
@@ -33,6 +40,7 @@ from dashboard.supervision.workers import register
 from dashboard.transfers.models import RunImport
 from tests.dashboard.alerts.factories import make_alert, make_delivery, make_rule
 from tests.dashboard.analysis.compare.seeds import make_seeds
+from tests.dashboard.analysis.mismatch.seeded import store_gaps
 from tests.dashboard.analysis.probes.factories import (
     completion,
     make_probe,
@@ -68,6 +76,14 @@ TEXTS = (
     "it must be {right}",
     "it may well be {wrong}",
     "{wrong}",
+)
+# With an answer that is no number, a row that repeats, and two with errors.
+PROBLEMS = (
+    "".join(
+        f'{{"prompt": "{n} + 1 = ?", "answer": "{n + 1 if n else "one"}"}}\n'
+        for n in (*range(30), 7)
+    )
+    + '{"prompt": "", "answer": "1"}\n{"prompt": "2 + 2 = ?"}\n'
 )
 FAILING = """
 def reward(completion, answer):
@@ -152,7 +168,18 @@ def make_data(team: Team, owner: User) -> tuple[DatasetVersion, Known]:
         upload=importing, mapping=Mapping(prompt="prompt"), name="Rows", user=owner
     )
     request_stop(job)
+    imported = import_upload(
+        upload=upload(team, owner, "problems.jsonl", PROBLEMS),
+        mapping=Mapping(prompt="prompt", answer="answer"),
+        name="Word problems",
+        user=owner,
+        leave_out=2,
+    )
+    find_statistics(imported)
     return version, {
+        "imported": imported.pk,
+        "imported_id": imported.dataset_id,
+        "recipe_version": recipe.pk,
         "dataset_id": version.dataset_id,
         "gone": gone.dataset_id,
         "recipe_id": recipe.recipe_id,
@@ -195,6 +222,7 @@ def train(team: Team, owner: User, version: DatasetVersion) -> Run:
     log.write_text("".join(f"step {n}/{NUM_STEPS}  reward 0.3\n" for n in range(300)))
     story.end(RunState.FINISHED)
     make_blocks(run)
+    store_gaps(run, NUM_STEPS, np.full((4, 8), 0.01), prompts=[1], sizes=[4])
     run.refresh_from_db()
     return run
 

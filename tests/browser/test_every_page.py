@@ -12,7 +12,7 @@ from allauth.account.utils import user_pk_to_url_str
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP
 from django.urls import resolve
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page
 
 from dashboard.accounts.members import invite
 from dashboard.accounts.models import Membership, User
@@ -58,6 +58,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *(RUN + "prompts/", RUN + "prompts/{prompt}/", RUN + "reward-log/"),
         *(RUN + "health/", RUN + "health/#length"),
         *(RUN + "health/length/", "/{team}/runs/{failed}/health/"),
+        *(RUN + "health/mismatch/", "/{team}/runs/{training}/health/mismatch/"),
         *("/{team}/alerts/", "/{team}/alerts/{alert_id}/", "/{team}/mentions/"),
     ),
     "runs": (
@@ -66,6 +67,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("/{team}/runs/?sweep={sweep}", "/{team}/runs/new"),
         "/{team}/runs/new?preset=verl&model=org/model&recipe={recipe_id}",
         "/{team}/runs/new?preset=team:{preset}&dataset={version}",
+        "/{team}/runs/new?model=org/model&dataset={imported}&recipe={recipe_version}",
         "/{team}/runs/new?clone={run_id}",
         "/{team}/runs/new?fork={run_id}&checkpoint=step-000030-attempt-1",
         *("/{team}/runs/import/", "/{team}/runs/import/{import_id}/"),
@@ -89,6 +91,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "/{team}/datasets/generate?task=chain_sum",
         *("/{team}/datasets/{dataset_id}/", "/{team}/datasets/{dataset_id}/?row=21"),
         "/{team}/datasets/{dataset_id}/?search=nothing",
+        *("/{team}/datasets/{imported_id}/", "/{team}/datasets/{imported_id}/?row=1"),
         *("/{team}/datasets/{dataset_id}/versions", "/{team}/runs/prompts/"),
         *(
             "/{team}/datasets/{dataset_id}/changes",
@@ -135,6 +138,13 @@ BEFORE_SIGN_IN = (
 OPERATOR_PAGES = (
     *("/admin/", "/admin/upkeep/quota/", "/admin/accounts/user/"),
     "/admin/upkeep/quota/add/",
+)
+# Pages whose menus are opened.
+MENUS = (
+    *(RUN, RUN + "checkpoints/", RUN + "metrics/", RUN + "prompts/", GROUP),
+    *("/{team}/runs/", "/{team}/datasets/", "/{team}/datasets/{dataset_id}/"),
+    *("/{team}/rewards/{recipe_id}/edit", "/{team}/models/"),
+    "/{team}/compare?runs={seeds}&by=none",
 )
 # Where the content of a page begins at the latest, on a wide and on a narrow screen.
 # Those of the goals: a chart by 330, a group, completion or prompt by 300.
@@ -198,7 +208,8 @@ ELSEWHERE = {
     "part of a page": {
         *("dataset_choice", "notifications", "probe_progress", "recipe_findings"),
         *("report_block", "report_insert", "rescoring_progress", "reward_gallery"),
-        *("run_headline", "run_ranks", "run_samples", "shell_status"),
+        *("run_headline", "run_new_model", "run_ranks", "run_samples"),
+        "shell_status",
     },
     "moved": {
         *("home", "runs_view"),
@@ -286,6 +297,22 @@ class Sweep:
             self.said.clear()
             self.trouble += [f"{name} {screen} {theme}: {each}" for each in found]
 
+    def look_at_menus(self, form: str, screen: str) -> None:
+        """Open one menu of each kind: it is accessible and on the screen."""
+        menus = self.page.locator("details[data-menu]:visible")
+        kinds: dict[str, Locator] = {}
+        for menu in menus.all():
+            kinds.setdefault(str(menu.get_attribute("class")), menu)
+        for kind, menu in kinds.items():
+            menu.locator("summary").first.click()
+            panel = menu.locator("> :not(summary)").first
+            box, width = panel.bounding_box(), SCREENS[screen][0]
+            name = f"{form} menu {kind}"
+            if box is None or box["x"] < 0 or box["x"] + box["width"] > width:
+                self.trouble.append(f"{name} {screen}: at {box}")
+            self.look_as_it_is(name, screen)
+            self.page.keyboard.press("Escape")
+
     def _measure(self, form: str, screen: str, known: Mapping[str, Any]) -> None:
         if form not in TOPS:
             return
@@ -318,6 +345,17 @@ def test_pages_of_a_team(part, known, alice, open_browser):
 
     for form in PAGES[part]:
         sweep.look(form, known)
+
+    assert not sweep.trouble, "\n".join(sweep.trouble)
+
+
+def test_open_menus(known, alice, open_browser):
+    sweep = Sweep(open_browser(alice).new_page())
+
+    for form in MENUS:
+        for screen in SCREENS:
+            sweep.open(form.format(**known), screen)
+            sweep.look_at_menus(form, screen)
 
     assert not sweep.trouble, "\n".join(sweep.trouble)
 
