@@ -28,6 +28,8 @@ from dashboard.analysis.compare.differences import (
     formula_of,
     join_settings,
     lack_settings,
+    list_differences,
+    title_of_setting,
 )
 from dashboard.analysis.compare.pairs import align_pairs, compare_rules
 from dashboard.analysis.compare.seeds import (
@@ -83,7 +85,6 @@ from dashboard.runs.models import Run
 from trainer.metric_names import title_of
 
 PROMPTS_PER_PAGE = 20
-RECIPE, OF_RECIPE = "recipe", ("rules.", "recipe.")
 MIN_SWEPT = 5  # runs that are worth plotting by their settings
 
 
@@ -176,10 +177,7 @@ def _compared(
     settings = join_settings(
         arrangement.settings, [run_set.indices for run_set in sets]
     )
-    differing = [setting for setting in settings if setting.differs]
-    # One row for the reward, which has its rules behind it.
-    if any(setting.key == RECIPE for setting in differing):
-        differing = [s for s in differing if not s.key.startswith(OF_RECIPE)]
+    differing = list_differences(settings)
     firsts = [run_set.run for run_set in sets]
     metrics = list_metrics(runs, shown=form.value("metric"))
     metric_names = [name for _, names in metrics for name in names]
@@ -420,11 +418,12 @@ def _chip(
 
 
 def _say(axis: Axis, axis_range: AxisRange) -> str:
+    title = title_of_setting(axis.key)
     if axis.texts is None:
-        return f"{axis.key} from {axis_range.low:.4g} to {axis_range.high:.4g}"
+        return f"{title} from {axis_range.low:.4g} to {axis_range.high:.4g}"
     inside = [
         text
         for place, text in enumerate(axis.texts)
         if axis_range.low <= place <= axis_range.high
     ]
-    return f"{axis.key}: {', '.join(inside) or 'none'}"
+    return f"{title}: {', '.join(inside) or 'none'}"

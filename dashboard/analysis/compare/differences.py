@@ -30,6 +30,7 @@ from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
 ABSENT = None
+RECIPE, OF_RECIPE = "recipe", ("rules.", "recipe.")
 MAX_LISTED = 5  # values of a set
 WHOLE = "combination of the rules"
 
@@ -145,6 +146,18 @@ def compare_settings(runs: Sequence[Run]) -> list[Setting]:
         for key in sorted(keys, key=lambda key: parts.index(_part(key)))
         for phase in [_phase_of(key)]
     ]
+
+
+def list_differences(settings: Sequence[Setting]) -> list[Setting]:
+    """List the settings that differ; a different recipe stands for its rules."""
+    differing = [setting for setting in settings if setting.differs]
+    if any(setting.key == RECIPE for setting in differing):
+        return [s for s in differing if not s.key.startswith(OF_RECIPE)]
+    return differing
+
+
+def title_of_setting(key: str) -> str:
+    return Setting(key=key, values=[]).title
 
 
 def _phase_of(key: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import Http404
 
 from dashboard.accounts.models import Team
-from dashboard.analysis.compare.differences import compare_settings
+from dashboard.analysis.compare.differences import compare_settings, list_differences
 from dashboard.analysis.compare.points import AXES, Points, read_points
 from dashboard.analysis.compare.seeds import SEEDS, arrange
 from dashboard.analysis.compare.series import make_series
@@ -124,7 +124,7 @@ def read_comparison(team: Team, options: dict[str, Any]) -> dict[str, Any]:
     if not runs:
         return {"gone": missing}
     settings = compare_settings(runs)
-    differing = [setting for setting in settings if setting.differs]
+    differing = list_differences(settings)
     return {
         "conclusion": conclude(arrange(runs, SEEDS)).text,
         "runs": describe_runs(runs),

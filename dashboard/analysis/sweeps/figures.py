@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from dashboard.analysis.compare.differences import title_of_setting
 from dashboard.analysis.compare.figures import escape_label
 from dashboard.analysis.sweeps.axes import Axis
 from dashboard.analysis.sweeps.importance import Share
@@ -53,7 +54,7 @@ def parallel(
             "title": {"text": ""},
             "range": [-0.3, len(axes) - 1 + 0.45],
             "tickvals": list(range(len(axes))),
-            "ticktext": [_on_two_lines(axis.key) for axis in axes],
+            "ticktext": [_label(title_of_setting(axis.key)) for axis in axes],
             "side": "top",
             "showgrid": False,
             "showline": False,
@@ -93,7 +94,7 @@ def parallel(
 def _hover_text(run: Run, axes: Sequence[Axis], i: int) -> str:
     values = [
         (
-            f"{escape_label(axis.key)}: "
+            f"{escape_label(title_of_setting(axis.key))}: "
             f"{escape_label(axis.write(float(axis.positions[i])))}"
         )
         for axis in axes
@@ -142,7 +143,10 @@ def scatter(
     means = _means(x, axis.positions.tolist(), outcomes)
     return figure_tree(
         [points, *([means] if means else [])],
-        xaxis={"title": {"text": escape_label(axis.key)}, **_scale(axis)},
+        xaxis={
+            "title": {"text": escape_label(title_of_setting(axis.key))},
+            **_scale(axis),
+        },
         yaxis={"title": {"text": escape_label(title)}},
         hovermode="closest",
         showlegend=means is not None,
@@ -180,7 +184,7 @@ def _means(
 
 def bars(keys: Sequence[str], shares: Sequence[Share]) -> dict[str, Any]:
     """Draw each setting's share with its interval, in order, the rest last."""
-    names = [*map(_label, keys), "Residual"]
+    names = [*(_label(title_of_setting(key)) for key in keys), "Residual"]
     drawn = [100 * max(share.value, 0) for share in shares]
     return figure_tree(
         [
@@ -224,8 +228,3 @@ def _label(text: str) -> str:
     return escape_label(
         text if len(text) <= LONGEST_LABEL else f"…{text[1 - LONGEST_LABEL :]}"
     )
-
-
-def _on_two_lines(key: str) -> str:
-    part, dot, name = key.rpartition(".")
-    return f"{_label(part)}.<br>{_label(name)}" if dot else _label(key)

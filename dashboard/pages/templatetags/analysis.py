@@ -12,10 +12,12 @@ from dashboard.analysis.audit.changes import FEWEST_OF_RUN
 from dashboard.analysis.audit.findings import Finding
 from dashboard.analysis.audit.jumps import MetricChange
 from dashboard.analysis.audit.signals import Signal
+from dashboard.analysis.compare.differences import title_of_setting
 from dashboard.analysis.compare.selection import CompareForm, join_ids
 from dashboard.pages.templatetags.runs import signed
 
 register = template.Library()
+register.filter("setting_title", title_of_setting)
 
 
 @register.simple_tag(takes_context=True)

@@ -209,7 +209,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(alice_client, group):
 
     assert whole.context["sweep"].weighed.num_runs == 12
     bars = figures(whole)["importance"]["data"][0]
-    assert bars["y"] == ["optim.learning_rate", "loss.aggregation", "Residual"]
+    assert bars["y"] == ["Learning rate", "Aggregation", "Residual"]
     assert bars["x"][0] > 95
     assert bars["x"][1] < 2
     assert len(figures(whole)["parallel"]["data"]) == 12
