@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections import Counter
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 MAX_FAULTS = 5  # different ones that are reported
 MAX_ERROR_CHARS = 1_000
 MAX_ROWS = 4  # of a fault
+NUMBER = re.compile(r"\d+")
 
 
 class ScoresMissing(Exception):
@@ -107,13 +109,17 @@ def check_scores(groups: Sequence[Group], *, limit: float, step: int) -> None:
 
 
 def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
-    """Return what rules failed of, the commonest first; at most 5 different ones."""
-    failed = [
-        ((rule, score.errors[rule]), group.prompt.index)
-        for group in groups
-        for score in group.scores
-        for rule in score.failed
-    ]
+    """Return what rules failed of, the commonest first; at most 5 different ones.
+
+    Errors that differ only in numbers are one, with the text of the first.
+    """
+    failed, first_errors = [], {}
+    for group in groups:
+        for score in group.scores:
+            for rule in score.failed:
+                alike = rule, NUMBER.sub("0", score.errors[rule])
+                error = first_errors.setdefault(alike, score.errors[rule])
+                failed.append(((rule, error), group.prompt.index))
     counts = Counter(fault for fault, _ in failed)
     return [
         ScoreFault(

@@ -73,7 +73,7 @@ def test_more_than_the_limit_is_reported_with_its_most_frequent_reason():
 
 def test_the_commonest_errors_are_reported_first_and_cut():
     scores = [
-        Score(None, {"a": None}, {"a": f"{n} " + "x" * 2_000})
+        Score(None, {"a": None}, {"a": f"{chr(97 + n)} " + "x" * 2_000})
         for n in range(9)
         for _ in range(n + 1)
     ]
@@ -82,6 +82,19 @@ def test_the_commonest_errors_are_reported_first_and_cut():
 
     assert [fault.count for fault in faults] == [9, 8, 7, 6, 5]
     assert {len(fault.error) for fault in faults} == {MAX_ERROR_CHARS}
+
+
+def test_errors_that_differ_in_numbers_are_one():
+    errors = ["54 tokens (line 4)", "no answer", "9 tokens (line 4)", "54.5 tokens"]
+    scores = [Score(None, {"a": None}, {"a": error}) for error in errors]
+
+    faults = common_faults([group(*scores)])
+
+    assert [(fault.error, fault.count) for fault in faults] == [
+        ("54 tokens (line 4)", 2),
+        ("no answer", 1),
+        ("54.5 tokens", 1),
+    ]
 
 
 @pytest.fixture
