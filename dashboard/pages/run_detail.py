@@ -87,6 +87,8 @@ def run(request: Request, team: Team, run: Run) -> HttpResponse:
         "phases": _phases(config) if config and config.phases else (),
         "starting": _starting(run, config),
         "failure": _failure(run),
+        "is_empty": not run.last_step
+        and (run.state == RunState.FAILED or is_stuck(run)),
         "reward_edit": _reward_edit(run),
         "comments": list(comments_on(run)),
     }
@@ -102,7 +104,8 @@ def _phases(config: RunConfig) -> list[tuple[PhaseConfig, list[tuple[str, str, s
 
 def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
     """Describe what comes before the first step; None after it, or without a step."""
-    if config is None or run.last_step or run.has_ended or run.is_external:
+    is_over = run.has_ended or run.state == RunState.PAUSED
+    if config is None or run.last_step or is_over or run.is_external:
         return None
     first = config.phase_configs[0].config
     num_sets = bool(first.data.num_eval_rows) + len(first.evaluation.sets)
@@ -110,11 +113,13 @@ def _starting(run: Run, config: RunConfig | None) -> dict[str, int] | None:
 
 
 def _failure(run: Run) -> dict[str, Any] | None:
-    """Return the last lines of a failed run's log, as the worker wrote it."""
+    """Return the last lines of a failed run's log, unless they are its reason again."""
     if run.state != RunState.FAILED:
         return None
     source = find_source(run, {})
-    return {"lines": read_part(source.path).lines[-NUM_LAST_LINES:] if source else []}
+    lines = read_part(source.path).lines[-NUM_LAST_LINES:] if source else []
+    says_more = any(line.text.strip() not in run.fail_reason for line in lines)
+    return {"lines": lines if says_more else []}
 
 
 def _reward_edit(run: Run) -> str:

@@ -175,6 +175,7 @@ function showStart(run) {
     document.querySelector("[data-started]").classList.remove("is-starting");
     return;
   }
+  starting.hidden = run.state === "paused";
   const isSet = (name) => /^eval\/[^/]+\/mean$/.test(name);
   const sets = [...store.evaluations.keys()].filter(isSet);
   const isLoaded = !["queued", "starting"].includes(run.state);

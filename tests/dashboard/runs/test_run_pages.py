@@ -11,6 +11,7 @@ from django.utils import timezone
 from dashboard.runs.charts.figures import NO_KL
 from dashboard.runs.config.toml import write_toml
 from dashboard.runs.models import Run, RunEvent, RunState, SettingChange
+from dashboard.runs.queries import run_directory
 from tests.dashboard.completions.factories import make_config, make_run
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.page_client import PageClient
@@ -287,6 +288,22 @@ def test_a_failed_run_shows_the_reason_and_links_to_its_logs(alice_client, team)
 
     assert "data-run-reason>no gpt-9<" in html
     assert f"/alpha/runs/{run.id}/logs/" in html
+
+
+@pytest.mark.parametrize(("lines", "is_shown"), [("", False), ("loading\n", True)])
+def test_a_failed_run_shows_its_log_if_it_says_more_than_the_reason(
+    alice_client, team, lines, is_shown
+):
+    story = Story(queue_run(team))
+    story.start()
+    log = run_directory(story.run.pk).attempt(1).trainer_log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(f"{lines}no gpt-9\n")
+    story.end(RunState.FAILED, fail_reason="no gpt-9")
+
+    html = page(alice_client, story.run)
+
+    assert ("data-run-failure-log" in html) is is_shown
 
 
 def test_an_invalid_curve_request_is_refused(alice_client, run):
