@@ -368,12 +368,14 @@ def _held_out_tile(held_out: HeldOut | None) -> Tile:
     if held_out is None:
         return Tile(metric=f"eval/{MAIN_SET}/mean", title=title, value=NOTHING)
     margin = held_out.margins[-1]
+    _, sign, spread = write_with_margin(0, margin).partition(" ± ")
     return _tile(
         held_out.metric,
         title,
         held_out.scores,
         0,
-        note="" if margin is None else f"± {_score(margin)}",
+        note=f"± {spread}" if sign else "",
+        write=lambda score: write_with_margin(score, margin).partition(" ± ")[0],
     )
 
 

@@ -52,6 +52,7 @@ def exact(value: object) -> str:
     return NOTHING if number is None else repr(number)
 
 
+@register.filter(name="with_margin")
 def write_with_margin(value: float, margin: float | None) -> str:
     """Write a value with the digits of its margin.
 
