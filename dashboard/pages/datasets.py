@@ -47,6 +47,7 @@ from dashboard.pages.requests import Request, choose_version, redirect_with
 from dashboard.web.downloads import mark_for_spreadsheets
 
 DATASETS_PER_PAGE = 30
+FEW = 3  # datasets, the starter's among them: a file can be dropped below their list
 LOOKED_AT = 10  # rows that suggest a reward rule
 
 
@@ -228,5 +229,6 @@ def datasets(request: Request, membership: Membership, team: Team) -> HttpRespon
         "waiting": [] if text or page.number > 1 else list_waiting(team),
         "num_trashed": team.datasets.filter(trashed_at__isnull=False).count(),
         "can_write": membership.can_write,
+        "takes_file": membership.can_write and not text and page.paginator.count <= FEW,
     }
     return render(request, "datasets/list.html", context)
