@@ -189,8 +189,8 @@ class MappingForm(forms.Form):
     answer = forms.ChoiceField(
         label="Answer",
         required=False,
-        help_text="Ground truth that rules compare a completion with. Of a list, any "
-        "entry is right.",
+        help_text="Ground truth that rules compare a completion with. If it is a list, "
+        "any entry counts as correct.",
         widget=forms.Select(attrs={"class": "form-select"}),
     )
     system = forms.ChoiceField(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
+from dashboard.datasets.row import Row
+from dashboard.datasets.services import create_dataset_version
 from dashboard.runs.models import Run
 from tests.browser.accessibility import findings_in_each_view
 from tests.browser.waiting import wait_for
@@ -53,6 +55,14 @@ def test_a_newcomers_own_file_trains_within_eight_clicks(
         for a in range(20)
         for b in range(10)
     ]
+    create_dataset_version(  # as the starter's, which stands in the list
+        team=team,
+        name="Starter",
+        rows=[Row(prompt="1")],
+        mapping={},
+        source={},
+        user=None,
+    )
     file = tmp_path / "sums.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     start_default_worker()

@@ -7,6 +7,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import list_datasets
 from dashboard.datasets.row import Row
 from dashboard.datasets.services import create_dataset_version
+from dashboard.pages.datasets import FEW
 from tests.dashboard.datasets.test_upload import upload
 
 
@@ -29,6 +30,19 @@ def test_an_empty_list_takes_a_file(alice_client, bob_client):
 
     assert 'action="/alpha/datasets/upload"' in page
     assert "data-upload" not in bob_client.get("/alpha/datasets/").text
+
+
+def test_a_short_list_takes_a_file_below_it(alice_client, bob_client, team, alice):
+    for number in range(FEW):
+        make(team, alice, name=f"Dataset {number}")
+
+    assert "data-upload" in alice_client.get("/alpha/datasets/").text
+    assert "data-upload" not in alice_client.get("/alpha/datasets/?q=Dataset").text
+    assert "data-upload" not in bob_client.get("/alpha/datasets/").text
+
+    make(team, alice, name="One more")
+
+    assert "data-upload" not in alice_client.get("/alpha/datasets/").text
 
 
 def test_the_list_costs_the_same_queries_for_any_number(
