@@ -51,7 +51,7 @@ def _of_environment(**facts: Any) -> dict[str, Any]:
 
 
 class EnvironmentConfig(Part):
-    """Turns between the policy and what answers it."""
+    """Turns that the policy takes with tools or an environment."""
 
     kind: Literal[
         "none", "tools", "python", "countdown_calculator", "guess", "verifiers"
