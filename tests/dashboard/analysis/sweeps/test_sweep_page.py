@@ -218,7 +218,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(alice_client, group):
     assert 'data-figure="parallel"' not in whole.text
     assert 'data-figure="importance"' not in whole.text
     axis = figures(whole)["scatter"]["layout"]["xaxis"]
-    assert (axis["title"]["text"], axis["type"]) == ("optim.learning_rate", "log")
+    assert (axis["title"]["text"], axis["type"]) == ("Learning rate", "log")
 
     keep = ["outcome:0.7..1", "optim.learning_rate:1e-5..1"]
     some = get(alice_client, f"?{urlencode({'group': group.pk, 'keep': keep}, True)}")
@@ -242,7 +242,7 @@ def test_the_page_weighs_all_runs_and_lists_what_is_kept(alice_client, group):
     sweep = less.context["sweep"]
     assert (len(sweep.settings), len(sweep.all_settings)) == (1, 2)
     bars = figures(less)["importance"]["data"][0]
-    assert bars["y"] == ["loss.aggregation", "Residual"]
+    assert bars["y"] == ["Aggregation", "Residual"]
 
     other = get(alice_client, f"?sweep={group.pk}&keep=loss.kl_coef:0..1")
 
