@@ -113,7 +113,8 @@ def common_faults(groups: Sequence[Group]) -> list[ScoreFault]:
 
     Errors that differ only in numbers are one, with the text of the first.
     """
-    failed, first_errors = [], {}
+    failed: list[tuple[tuple[str, str], int]] = []
+    first_errors: dict[tuple[str, str], str] = {}
     for group in groups:
         for score in group.scores:
             for rule in score.failed:
