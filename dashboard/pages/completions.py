@@ -37,7 +37,7 @@ from dashboard.completions.models import Completion
 from dashboard.completions.prompts import read_snippets_of
 from dashboard.completions.rewards import outcomes_of, why_never_right
 from dashboard.completions.search.annotated import Label, read_labels
-from dashboard.completions.search.blocks import BlocksChanged
+from dashboard.completions.search.blocks import BlocksChanged, made_blocks
 from dashboard.completions.search.columns import compares_answers
 from dashboard.completions.search.facets import Facet, Facets
 from dashboard.completions.search.results import TEXT_SECONDS, Found, find
@@ -46,8 +46,9 @@ from dashboard.completions.turns import messages_of
 from dashboard.pages.comments import COMMENT_ACTIONS, Action, act
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
-from dashboard.runs.queries import get_run
+from dashboard.runs.queries import get_run, if_ended
 from dashboard.web.downloads import attach
+from dashboard.web.fragments import render_once
 
 ATTEMPTS = 3  # of a search while its blocks are replaced
 END_WORDS = {"length": "truncated", "stop": "", **EPISODE_ENDS}
@@ -114,39 +115,52 @@ def completions(
     form = CompletionFilterForm.of_run(request.GET, run)
     is_mine = form.value("by") == "me"
     all_marks = read_labels(run, by=membership.user if is_mine else None)
-    matches, facets = _find(request, run, form, membership.user, all_marks)
-    groups = {c.group_id for c in matches.completions}
-    marks = read_annotations(groups, membership.user)
-    snippets = read_snippets_of(run, groups)
-    chips = form.chips(request.GET)
-    # Unusual completions and truncated ones, with their numbers.
-    by_title = {facet.title: facet.values for facet in facets}
-    cut = [v for v in by_title.get("Finish", []) if v.label == ENDS["length"].label]
+    # The search for a text ends after some time, others find the same until a worker
+    # makes other blocks.
+    is_lasting = not (all_marks or is_mine or form.value("text"))
+    key = if_ended(run, *made_blocks(run)) if is_lasting else None
+
+    def describe() -> dict[str, Any]:
+        matches, facets = _find(request, run, form, membership.user, all_marks)
+        groups = {c.group_id for c in matches.completions}
+        marks = read_annotations(groups, membership.user) if key is None else {}
+        snippets = read_snippets_of(run, groups)
+        chips = form.chips(request.GET)
+        # Unusual completions and truncated ones, with their numbers.
+        by_title = {facet.title: facet.values for facet in facets}
+        cut = [v for v in by_title.get("Finish", []) if v.label == ENDS["length"].label]
+        return {
+            "team": team,
+            "run": run,
+            "tab": "completions",
+            "form": form,
+            "page": matches,
+            "completions": [
+                _line(
+                    c,
+                    snippet=snippets.get(c.group.prompt_index, ""),
+                    pieces=excerpt(messages_of(c), matches.pattern),
+                    marks=marks.get((c.group_id, c.position)),
+                    of_group=marks.get((c.group_id, None)),
+                )
+                for c in matches.completions
+            ],
+            "chips": chips,
+            "last_chip": next((chip for chip in reversed(chips) if chip.words), None),
+            "facets": facets,
+            "presets": by_title.get("Unusual", []) + cut,
+            "text_seconds": TEXT_SECONDS,
+            "has_answer_rules": compares_answers(run),
+            "why_unknown": why_never_right(run),
+            "has_marks": bool(all_marks) or is_mine,
+        }
+
     context = {
         "team": team,
         "run": run,
         "tab": "completions",
-        "form": form,
-        "page": matches,
-        "completions": [
-            _line(
-                c,
-                snippet=snippets.get(c.group.prompt_index, ""),
-                pieces=excerpt(messages_of(c), matches.pattern),
-                marks=marks.get((c.group_id, c.position)),
-                of_group=marks.get((c.group_id, None)),
-            )
-            for c in matches.completions
-        ],
-        "chips": chips,
-        "last_chip": next((chip for chip in reversed(chips) if chip.words), None),
-        "facets": facets,
-        "presets": by_title.get("Unusual", []) + cut,
-        "text_seconds": TEXT_SECONDS,
-        "has_answer_rules": compares_answers(run),
-        "why_unknown": why_never_right(run),
+        "found": render_once(request, "completions/search.html", key, describe),
         "team_tags": suggest_tags(team),
-        "has_marks": bool(all_marks) or is_mine,
     }
     return render(request, "completions/completions.html", context)
 

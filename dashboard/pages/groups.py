@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ from dashboard.analysis.mismatch.counterfactuals import (
 )
 from dashboard.completions.annotations import (
     Annotations,
+    Key,
     read_annotations,
     suggest_tags,
 )
@@ -83,8 +84,9 @@ from dashboard.completions.turns import Block, blocks_of
 from dashboard.pages.requests import Request, read_number
 from dashboard.project.database import FixedQuery
 from dashboard.runs.models import Run
-from dashboard.runs.queries import Keyed, as_of, get_run
+from dashboard.runs.queries import Keyed, as_of, get_run, if_ended
 from dashboard.web.downloads import pack_answer, send_packed
+from dashboard.web.fragments import render_once
 
 # Of all texts together: longer pages are too slow for browsers.
 MAX_CHARS = 4 * 2**20
@@ -149,65 +151,82 @@ def groups(request: Request, membership: Membership, run: Run) -> HttpResponse:
     form = GroupFilterForm.read(request.GET)
     view = TokenViewForm.of_step(request.GET)
     requested = form.value("step")
-    context = {
-        "group": None,
+    step_page = _find_step(run, requested, view, page=form.value("page"))
+    shown = {
+        "view": view,
         "requested": requested,
         "is_following": requested is None and not run.has_ended,
     }
-    if step_page := _find_step(run, requested, view, page=form.value("page")):
-        context |= _describe_step(step_page, view)
-        if step_page.cards:
-            prompt = step_page.cards[0].group.prompt_index
-            first = get_group(run, step_page.position.step, prompt, with_texts=True)
-            context |= _describe_group(membership, run, first, view)
-    return _render_reader(request, membership, run, view, context)
+    group_ = None
+    if step_page and step_page.cards:
+        prompt = step_page.cards[0].group.prompt_index
+        group_ = _get_group(run, step_page.position.step, prompt)
+    return _render_reader(request, membership, run, step_page, group_, shown)
 
 
 @require_safe
 @look_up(get_membership, run=get_run)
 def group(
-    request: Request,
-    membership: Membership,
-    team: Team,
-    run: Run,
-    step: int,
-    prompt: int,
+    request: Request, membership: Membership, run: Run, step: int, prompt: int
 ) -> HttpResponse:
     """Show the page with one group open; only that group for a link of the list."""
-    group_ = get_group(run, step, prompt, with_texts=True)
+    group_ = _get_group(run, step, prompt)
     view = TokenViewForm.read(request.GET)
-    context = _describe_group(membership, run, group_, view)
-    if request.htmx.target == "group-pane" and not request.htmx.history_restore_request:
-        context |= {"is_part": True, "is_open": True}
-        context |= {"team": team, "run": run, "view": view}
-        return _vary(render(request, "completions/group.html", context))
-    context |= {"is_open": True, "requested": step, "step": step, "newest_step": 0}
-    if step_page := _find_step(run, step, view, at=prompt):
-        context |= _describe_step(step_page, view)
-    return _render_reader(request, membership, run, view, context)
+    shown = {"view": view, "is_open": True, "requested": step, "step": step}
+    if _is_for(request, "group-pane"):
+        return _render_reader(request, membership, run, None, group_, shown, "group")
+    step_page = _find_step(run, step, view, at=prompt)
+    return _render_reader(request, membership, run, step_page, group_, shown)
+
+
+def _get_group(run: Run, step: int, prompt: int) -> Group:
+    """Get it with its texts, which an ended run's page often does not read again."""
+    return get_group(run, step, prompt, with_texts=not run.has_ended)
+
+
+def _is_for(request: Request, target: str) -> bool:
+    """Tell whether this part of the page is requested."""
+    is_restored = request.htmx.history_restore_request
+    return request.htmx.target == target and not is_restored
 
 
 def _render_reader(
     request: Request,
     membership: Membership,
     run: Run,
-    view: GroupViewForm,
-    context: dict[str, Any],
+    step_page: _StepPage | None,
+    group_: Group | None,
+    shown: dict[str, Any],
+    part: str = "reader",
 ) -> HttpResponse:
-    is_part = request.htmx.target == "reader"
-    is_part = is_part and not request.htmx.history_restore_request
-    template = "completions/reader.html" if is_part else "completions/groups.html"
+    is_part = part == "group" or _is_for(request, "reader")
     page = {
         "team": membership.team,
         "run": run,
         "tab": "groups",
         "is_part": is_part,
-        "view": view,
-        "team_tags": suggest_tags(membership.team) if membership.can_write else [],
+        "group": group_,
+        "position": step_page and step_page.position,
         "can_write": membership.can_write,
-        **context,
+        **shown,
     }
-    return _vary(render(request, template, page))
+    view = shown["view"]
+    marks = read_annotations([group_.pk], membership.user) if group_ else {}
+
+    def describe() -> dict[str, Any]:
+        """Describe the step and the group, with all that others do not change."""
+        step = _describe_step(step_page, view) if step_page else {"newest_step": 0}
+        about = _describe_group(membership, run, group_, view, marks) if group_ else {}
+        return {**page, **step, **about}
+
+    opened = group_ and group_.pk
+    key = None if marks else if_ended(run, is_part, opened, membership.can_write)
+    html = render_once(request, f"completions/{part}.html", key, describe)
+    if is_part:
+        return _vary(HttpResponse(html))
+    page["reader"] = html
+    page["team_tags"] = suggest_tags(membership.team) if membership.can_write else []
+    return _vary(render(request, "completions/groups.html", page))
 
 
 def _vary(response: HttpResponse) -> HttpResponse:
@@ -311,14 +330,17 @@ def _describe_step(step_page: _StepPage, view: GroupViewForm) -> dict[str, Any]:
 
 
 def _describe_group(
-    membership: Membership, run: Run, group_: Group, view: GroupViewForm
+    membership: Membership,
+    run: Run,
+    group_: Group,
+    view: GroupViewForm,
+    marks: Mapping[Key, Annotations],
 ) -> dict[str, Any]:
     completions = group_.completions
     recipe = step_recipe(run, group_.step)
     weights = rule_weights(run, group_.step)
     ranks = rank_completions(group_, completions, weights, recipe)
     notes = notes_of(group_)
-    marks = read_annotations([group_.pk], membership.user)
     marked = {position for pk, position in marks if pk == group_.pk}
     form = view.value("view")
     are_tokens_kept = _tokens_of.first(group_.pk) is not None
@@ -342,7 +364,6 @@ def _describe_group(
     visits = visits_around(group_)
     ends = [completion.end_reason for completion in completions]
     return {
-        "group": group_,
         "question": read_question(run, group_),
         "recipe": recipe,
         "cards": [
@@ -365,7 +386,6 @@ def _describe_group(
         "shows_tokens": form == "tokens" and are_tokens_kept,
         "which_tokens": lambda: which_are_kept(run),
         "near": lambda: find_near(group_),
-        "can_write": membership.can_write,
         "base": find_base(ranks) if view.shows_diff else None,
         "num_notes_kept": sum(map(len, notes.values())),
         "num_completions": len(completions),

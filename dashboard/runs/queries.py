@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
-from django.db.models import BooleanField, Q, QuerySet
+from django.db.models import BooleanField, Q, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 from django.http import Http404
 
@@ -56,6 +56,13 @@ class Keyed(Generic[T]):
 def as_of(run: Run, *moment: Hashable) -> Keyed[Run]:
     """Key the run by an event or a step, for answers that hold until the next one."""
     return Keyed((run.pk, run.attempt, *moment), run)
+
+
+def if_ended(run: Run, *others: Hashable) -> Hashable:
+    """Key what pages show of an ended run, whose rows change together with its own row;
+    None for a run that goes on.
+    """
+    return (run.row_version, *others) if run.has_ended else None
 
 
 @dataclass(slots=True)
@@ -252,9 +259,11 @@ def _any_run(team: int, run_id: int) -> QuerySet[Run]:
         [],
         BooleanField(),
     )
-    return runs.annotate(has_children=made, trained=trained_seconds()).filter(
-        team=team, id=run_id
-    )
+    # Each UPDATE writes another version of the row, in another place.
+    row_version = RawSQL("runs_run.xmin::text || runs_run.ctid::text", [], TextField())
+    return runs.annotate(
+        has_children=made, row_version=row_version, trained=trained_seconds()
+    ).filter(team=team, id=run_id)
 
 
 def settings_of(run: Run) -> RunConfig | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from psycopg import sql
@@ -30,10 +29,11 @@ from dashboard.completions.search.columns import (
     tally_flags,
 )
 from dashboard.completions.signals.records import fetch_packed
+from dashboard.project.cache import ByteCache
+from dashboard.project.database import fetch_all
 from dashboard.runs.models import Run
 
 MAX_BYTES = 256 * 2**20
-Key = TypeVar("Key", bound=Hashable)
 GROUP_OF_AN_IMPORT = 64
 MOST_FRESH = 16_384  # completions without a block that a search reads
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -55,6 +55,7 @@ HEADS = """
 SELECT id, made_at, last_step, num_completions, num_bits, rule_names, steps, tallies
   FROM samples_completionblock WHERE run_id = %s ORDER BY first_step
 """
+MADE = "SELECT id, made_at FROM samples_completionblock WHERE run_id = %s ORDER BY id"
 PART = sql.SQL(
     """
     SELECT part.number, substring({column} FROM part.first + 1 FOR part.size)
@@ -65,47 +66,8 @@ PART = sql.SQL(
 )
 
 
-class ColumnCache:
-    """LRU cache of columns in a process. Blocks never change, so none becomes stale."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._num_bytes = 0
-        self._columns: OrderedDict[Hashable, Column] = OrderedDict()
-        self._lock = Lock()
-
-    def get(
-        self,
-        keys: Iterable[Key],
-        read: Callable[[list[Key]], Mapping[Key, Column]],
-    ) -> dict[Key, Column]:
-        """Return the columns of the keys; missing ones are read at once."""
-        requested = list(keys)
-        with self._lock:
-            columns = {
-                key: self._columns[key] for key in requested if key in self._columns
-            }
-            for key in columns:
-                self._columns.move_to_end(key)
-        if missing := [key for key in requested if key not in columns]:
-            fresh = read(missing)
-            columns.update(fresh)
-            with self._lock:
-                for key, column in fresh.items():
-                    if key not in self._columns:
-                        self._columns[key] = column
-                        self._num_bytes += column.nbytes
-                while self._num_bytes > self._max_bytes:
-                    self._num_bytes -= self._columns.popitem(last=False)[1].nbytes
-        return columns
-
-    def clear(self) -> None:
-        with self._lock:
-            self._columns.clear()
-            self._num_bytes = 0
-
-
-column_cache = ColumnCache(MAX_BYTES)
+# Blocks never change, so no column becomes stale.
+column_cache: ByteCache[Column] = ByteCache(MAX_BYTES, size=attrgetter("nbytes"))
 
 
 class BlocksChanged(Exception):
@@ -192,6 +154,11 @@ def read_blocks(run: Run) -> Blocks:
         fresh_from=first,
         left_out=(oldest, first - 1) if oldest < first else None,
     )
+
+
+def made_blocks(run: Run) -> list[Any]:
+    """Name the stored blocks; one query."""
+    return fetch_all(MADE, [run.pk])
 
 
 def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:

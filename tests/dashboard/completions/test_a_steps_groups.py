@@ -147,9 +147,9 @@ def test_many_groups_cost_no_more_queries_than_one(
     make_group(run, step=2, prompt_index=0)
     url = reverse("groups", args=["alpha", run.pk])
 
-    with django_assert_num_queries(22):
+    with django_assert_num_queries(23):
         alice_client.get(url + "?step=1")
-    with django_assert_num_queries(22):
+    with django_assert_num_queries(23):
         alice_client.get(url + "?step=2")
 
 

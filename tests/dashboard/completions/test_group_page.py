@@ -219,7 +219,7 @@ def test_a_group_costs_the_same_queries_whatever_its_size(
     big = make_group(run, step=2, prompt_index=1, rewards=tuple([0.0, 1.2] * 16))
 
     for group in (small, big):
-        with django_assert_num_queries(22):
+        with django_assert_num_queries(23):
             get(alice_client, group)
 
 
