@@ -11,12 +11,13 @@ from urllib.parse import urlencode
 from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.http import content_disposition_header
+from django.utils.safestring import SafeString
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_GET, require_safe
 from pydantic import ValidationError
 
 from dashboard.accounts.access import get_membership, look_up
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Membership, Team
 from dashboard.analysis.audit.jumps import differences, explain_jump
 from dashboard.analysis.comments import comments_on
 from dashboard.live.consumer import answer_page
@@ -34,7 +35,7 @@ from dashboard.runs.config.snapshot import (
     reported_settings,
     write_setting,
 )
-from dashboard.runs.headline import read_headline
+from dashboard.runs.headline import kept_checkpoints, read_headline
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import is_stuck
 from dashboard.runs.queries import (
@@ -42,6 +43,7 @@ from dashboard.runs.queries import (
     find_lineage,
     get_any_run,
     get_run,
+    if_ended,
     list_changes,
     list_evaluation_sets,
     settings_of,
@@ -58,6 +60,7 @@ from dashboard.supervision.log_search import (
     search,
 )
 from dashboard.web.downloads import Streamed, attach
+from dashboard.web.fragments import render_once
 from trainer.config import PhaseConfig, RunConfig
 
 NUM_LAST_LINES = 20  # of a failed run's log
@@ -65,7 +68,7 @@ NUM_LAST_LINES = 20  # of a failed run's log
 
 @require_GET
 @look_up(get_membership, run=get_any_run)
-def run(request: Request, team: Team, run: Run) -> HttpResponse:
+def run(request: Request, membership: Membership, team: Team, run: Run) -> HttpResponse:
     if run.trashed_at is not None:
         context = {
             "team": team,
@@ -82,7 +85,7 @@ def run(request: Request, team: Team, run: Run) -> HttpResponse:
         "tab": "overview",
         "charts": charts,
         "figures": {chart.id: chart.figure for chart in charts},
-        **_headline(run, charts),
+        "headline": _headline(request, membership, run, charts),
         **chart_context(request, team, run),
         "phases": _phases(config) if config and config.phases else (),
         "starting": _starting(run, config),
@@ -142,10 +145,9 @@ def _reward_edit(run: Run) -> str:
 
 @require_GET
 @look_up(get_membership, run=get_run)
-def headline(request: Request, team: Team, run: Run) -> HttpResponse:
+def headline(request: Request, membership: Membership, run: Run) -> HttpResponse:
     """Show the part of the overview that changes with each step."""
-    context = {"team": team, "run": run, **_headline(run, _charts_of(run))}
-    return render(request, "runs/headline.html", context)
+    return HttpResponse(_headline(request, membership, run, _charts_of(run)))
 
 
 def _charts_of(run: Run, config: RunConfig | None = None) -> list[Chart]:
@@ -153,13 +155,25 @@ def _charts_of(run: Run, config: RunConfig | None = None) -> list[Chart]:
     return [chart for chart in charts if is_filled(chart, run)]
 
 
-def _headline(run: Run, charts: Sequence[Chart]) -> dict[str, Any]:
-    headline_ = read_headline(run)
-    return {
-        "headline": headline_,
-        "jump": explain_jump(run, headline_.reward),
-        "charts_here": {chart.id for chart in charts},
-    }
+def _headline(
+    request: Request, membership: Membership, run: Run, charts: Sequence[Chart]
+) -> SafeString:
+    def describe() -> dict[str, Any]:
+        headline_ = read_headline(run)
+        return {
+            "team": membership.team,
+            "run": run,
+            "headline": headline_,
+            "jump": explain_jump(run, headline_.reward),
+            "charts_here": {chart.id for chart in charts},
+            "can_write": membership.can_write,
+        }
+
+    checkpoints = kept_checkpoints(run) if run.has_ended else ()
+    shown = [run.took, *(checkpoint.pk for checkpoint in checkpoints)]
+    # Rollups of an imported run may be filled after its end.
+    key = None if run.is_imported else if_ended(run, membership.can_write, *shown)
+    return render_once(request, "runs/headline.html", key, describe)
 
 
 @require_GET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -95,7 +95,7 @@ class Headline:
 
 def read_headline(run: Run) -> Headline:
     """Two queries; of an ended run one, which also finds its newest checkpoint."""
-    checkpoints = list(_kept_checkpoints(run)) if run.has_ended else []
+    checkpoints = kept_checkpoints(run) if run.has_ended else []
     # What an ended run measured does not change until it is extended.
     read = _read_once if run.has_ended else _read
     steps = frozenset(checkpoint.step for checkpoint in checkpoints)
@@ -130,12 +130,15 @@ def _read(run: Keyed[Run], also: frozenset[int]) -> tuple[Curves, Evaluated]:
 _read_once = lru_cache(maxsize=100)(_read)
 
 
-def _kept_checkpoints(run: Run) -> Iterable[Checkpoint]:
-    checkpoints = _checkpoints_of(run.pk)
-    for checkpoint in checkpoints:
-        checkpoint.run = run
-    # As the property finds it.
-    run.newest_checkpoint = checkpoints[0] if checkpoints else None
+def kept_checkpoints(run: Run) -> list[Checkpoint]:
+    """Read them once, the newest first."""
+    checkpoints: list[Checkpoint] | None = vars(run).get("kept_checkpoints")
+    if checkpoints is None:
+        checkpoints = vars(run)["kept_checkpoints"] = _checkpoints_of(run.pk)
+        for checkpoint in checkpoints:
+            checkpoint.run = run
+        # As the property finds it.
+        run.newest_checkpoint = checkpoints[0] if checkpoints else None
     return checkpoints
 
 

@@ -6,15 +6,21 @@ import time
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.accounts.models import Membership, Role
 from dashboard.completions.annotations import Target, add_comment, delete_comment
 from dashboard.completions.models import Comment, Group
 from dashboard.completions.search.indexing import index_run
 from dashboard.project.cache import ByteCache
-from dashboard.runs.models import Run, RunState
+from dashboard.runs.models import Checkpoint, Run, RunState
 from dashboard.web import fragments
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import (
+    make_checkpoint,
+    make_group,
+    make_run,
+    make_steps,
+)
 
 PART = {"HTTP_HX_REQUEST": "true", "HTTP_HX_TARGET": "group-pane"}
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
@@ -89,6 +95,20 @@ def test_comments_appear_and_disappear_at_once(alice_client, alice, group):
 
     assert "This is odd." not in read(alice_client, group)
     assert "1 comment" not in search(alice_client, group.run)
+
+
+def test_a_deleted_checkpoint_is_no_longer_the_best(alice_client, run):
+    make_steps(run, {"reward/mean": [0.1, 0.2, 0.3, 0.4, 0.9]})
+    run.refresh_from_db()
+    kept = [make_checkpoint(run, step) for step in (2, 4)]
+    address = reverse("run", args=["alpha", run.pk])
+    before = alice_client.read(address)
+    Checkpoint.objects.filter(pk=kept[1].pk).update(deleted_at=timezone.now())
+
+    after = alice_client.read(address)
+
+    assert "data-result-score>0.4<" in before
+    assert "data-result-score>0.2<" in after
 
 
 def test_a_new_name_is_shown_at_once(alice_client, group):
