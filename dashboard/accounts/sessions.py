@@ -11,7 +11,6 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore as DatabaseSessions
 from django.contrib.sessions.models import Session
 from django.core import signing
-from django.db import connection
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponseBase
@@ -19,6 +18,7 @@ from django.http import HttpRequest, HttpResponseBase
 from dashboard.accounts.members import end_sessions
 from dashboard.accounts.models import Membership, User
 from dashboard.live.pubsub import notify_access_on_commit
+from dashboard.project.database import fetch_all
 from dashboard.web.budgets import (
     DEVICE_COOKIE,
     DEVICE_SALT,
@@ -35,6 +35,8 @@ BROWSERS = (
     ("Safari", "Safari"),
     ("curl", "curl"),
 )
+SESSION = """SELECT session_data, expire_date FROM django_session
+    WHERE session_key = %s AND expire_date > now()"""
 SYSTEMS = ("Windows", "Android", "iPhone", "iPad", "Mac OS X", "Linux")
 
 
@@ -42,15 +44,11 @@ class SessionStore(DatabaseSessions):
     """Django's store, with one fixed statement in place of an ORM query a request."""
 
     def _get_session_from_db(self) -> Session | None:
-        sql = """SELECT session_data, expire_date FROM django_session
-            WHERE session_key = %s AND expire_date > now()"""
-        with connection.cursor() as cursor:
-            cursor.execute(sql, [self.session_key])
-            row = cursor.fetchone()
-        if row is None:
+        rows = fetch_all(SESSION, [self.session_key], is_prepared=True)
+        if not rows:
             self._session_key = None
             return None
-        data, end = row
+        data, end = rows[0]
         key = self.session_key or ""
         return Session(session_key=key, session_data=data, expire_date=end)
 

@@ -313,7 +313,12 @@ def visits_around(group: Group) -> VisitsAround:
     """Read the visits before and after a group. One query."""
     place = {"run": group.run_id, "prompt": group.prompt_index, "step": group.step}
     visits = sorted(
-        (Visit(*row) for row in fetch_all(AROUND, {**place, "limit": MAX_VISITS + 1})),
+        (
+            Visit(*row)
+            for row in fetch_all(
+                AROUND, {**place, "limit": MAX_VISITS + 1}, is_prepared=True
+            )
+        ),
         key=lambda visit: visit.step,
     )
     before = [visit for visit in visits if visit.step < group.step]

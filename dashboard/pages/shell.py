@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from psycopg import sql
 
 from dashboard.accounts.access import (
     get_membership,
@@ -109,7 +110,8 @@ def _chosen(places: Iterable[Membership], slug: str | None) -> Membership | None
 
 
 # Of other teams of the reader, only the mentions are shown.
-COUNTS = """
+COUNTS = (
+    sql.SQL("""
 SELECT id, (
     SELECT count(*) FROM samples_mention
     JOIN samples_comment ON samples_comment.id = comment_id
@@ -121,36 +123,45 @@ SELECT id, (
     AND deleted_at IS NULL
 ), own.* FROM accounts_membership AS place LEFT JOIN LATERAL (SELECT (
     SELECT count(*) FROM runs_run WHERE team_id = place.team_id
-    AND state = ANY(%(held)s) AND origin = '{}' AND deleted_at IS NULL
+    AND state = ANY({held}) AND origin = '{{}}' AND deleted_at IS NULL
 ), (
     SELECT count(*) FROM runs_run WHERE team_id = place.team_id
     AND state = 'queued' AND deleted_at IS NULL
 ), (
     SELECT count(*) FROM training_worker
-    WHERE stopped_at IS NULL AND last_seen >= now() - %(gone_after)s
+    WHERE stopped_at IS NULL AND last_seen >= now() - {gone_after}
 ), (
     SELECT count(*) FROM training_worker
-    WHERE stopped_at IS NULL AND last_seen >= now() - %(gone_after)s
+    WHERE stopped_at IS NULL AND last_seen >= now() - {gone_after}
     AND drained_at IS NULL
 ), (
     SELECT count(*) FROM alerts_alert JOIN runs_run ON runs_run.id = run_id
     WHERE team_id = place.team_id
     AND alerts_alert.state = 'firing' AND NOT is_muted
-    AND NOT runs_run.state = ANY(%(ended)s) AND deleted_at IS NULL
+    AND NOT runs_run.state = ANY({ended}) AND deleted_at IS NULL
 ), (
     SELECT count(*) FROM (
         SELECT owner_id, state, finished_at, deleted_at, trashed_at
-        FROM runs_run WHERE team_id = place.team_id ORDER BY id DESC LIMIT %(newest)s
+        FROM runs_run WHERE team_id = place.team_id ORDER BY id DESC LIMIT {newest}
     ) AS newest
-    WHERE owner_id = place.user_id AND state = ANY(%(ended)s)
+    WHERE owner_id = place.user_id AND state = ANY({ended})
     AND finished_at > coalesce(place.notifications_seen_at, place.created_at)
     AND deleted_at IS NULL AND trashed_at IS NULL
 ), (
     SELECT count(*) FROM runs_run WHERE team_id = place.team_id
     AND state = 'paused' AND pause_reason <> ''
-    AND NOT starts_with(pause_reason, %(paused_by)s)
+    AND NOT starts_with(pause_reason, {paused_by})
     AND deleted_at IS NULL
-)) AS own ON place.id = %(own)s WHERE place.id = ANY(%(ids)s)"""
+)) AS own ON place.id = %(own)s WHERE place.user_id = %(user)s""")
+    .format(
+        held=[state.value for state in HELD],
+        ended=[state.value for state in ENDED],
+        gone_after=GONE_AFTER,
+        newest=NEWEST_RUNS,
+        paused_by=PAUSED_BY,
+    )
+    .as_string()
+)
 NAMES = (
     "num_mentions",
     "num_running",
@@ -170,16 +181,9 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
     """
     if of is None:
         return
-    parameters: dict[str, Any] = {
-        "own": of.pk,
-        "ids": [place.pk for place in places],
-        "held": [state.value for state in HELD],
-        "ended": [state.value for state in ENDED],
-        "gone_after": GONE_AFTER,
-        "newest": NEWEST_RUNS,
-        "paused_by": PAUSED_BY,
-    }
-    counts_by_pk = {pk: counts for pk, *counts in fetch_all(COUNTS, parameters)}
+    reader = {"own": of.pk, "user": of.user_id}
+    rows = fetch_all(COUNTS, reader, is_prepared=True)
+    counts_by_pk = {pk: counts for pk, *counts in rows}
     for place in places:
         vars(place).update(zip(NAMES, counts_by_pk.get(place.pk, ()), strict=False))
 

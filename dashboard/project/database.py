@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from types import SimpleNamespace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from django.db import connection, connections
+from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from django.db.models import QuerySet
-from psycopg import sql
+from psycopg import Cursor, sql
 
 # Of libpq, over TCP. The kernel's own limits are a quarter of an hour for what was not
 # acknowledged, and two hours for an answer.
@@ -71,12 +72,29 @@ def limit_sessions(
         "-c idle_in_transaction_session_timeout=60s -c jit=off"
     )
     if pooled:
+        options.setdefault(
+            "prepare_threshold", 5
+        )  # what a PreparedCursor runs, at once
         options["pool"] = {
             "min_size": 2,
             "max_size": 10,
             "timeout": 10,
             "max_lifetime": 1_800,
         }
+
+
+class PreparedCursor(Cursor[Any]):
+    """Sends values apart from the statement, which a pool's connection prepares."""
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        return super().execute(query, params, **{"prepare": True, **options})
+
+
+def prepared_cursor() -> CursorWrapper:
+    """Open Django's cursor with a PreparedCursor inside."""
+    cursor = connection.cursor()
+    cursor.cursor = PreparedCursor(connection.connection)
+    return cursor
 
 
 Row = TypeVar("Row")
@@ -97,20 +115,15 @@ class FixedQuery(Generic[Row]):
 
     def __init__(self, build: Callable[..., QuerySet[Any, Row]]) -> None:
         self._build = build
-        self._written: tuple[Any, Any, str, list[Any]] | None = None
+        self._written: tuple[Any, Any, str, list[int]] | None = None
 
     def __call__(self, *values: int) -> list[Row]:
-        queryset, compiler, sql, template = self._written or self._write(len(values))
-        parameters = [
-            values[part - _FIRST]
-            if isinstance(part, int) and 0 <= part - _FIRST < len(values)
-            else part
-            for part in template
-        ]
+        queryset, compiler, text, places = self._written or self._write(len(values))
+        parameters = [values[place] for place in places]
         # The compiler knows what it selects; each thread has its own connection.
         compiler = copy(compiler)
-        compiler.connection = connections[queryset.db]
-        compiler.as_sql = lambda: (sql, parameters)
+        compiler.connection = _Preparing()
+        compiler.as_sql = lambda: (text, parameters)
         query = copy(queryset.query)
         query.get_compiler = lambda using: compiler
         source = SimpleNamespace(
@@ -124,20 +137,42 @@ class FixedQuery(Generic[Row]):
     def first(self, *values: int) -> Row | None:
         return next(iter(self(*values)), None)
 
-    def _write(self, num_values: int) -> tuple[Any, Any, str, list[Any]]:
+    def _write(self, num_values: int) -> tuple[Any, Any, str, list[int]]:
         queryset = self._build(*range(_FIRST, _FIRST + num_values))
         compiler = queryset.query.get_compiler(queryset.db)
-        sql, parameters = compiler.as_sql()
-        self._written = queryset, compiler, sql, list(parameters)
+        text, parameters = compiler.as_sql()
+        parts, places = [], []
+        connection.ensure_connection()
+        for part in parameters:
+            if isinstance(part, int) and 0 <= part - _FIRST < num_values:
+                parts.append("%s")
+                places.append(part - _FIRST)
+            else:
+                literal = sql.quote(part, connection.connection)
+                parts.append(literal.replace("%", "%%"))
+        text = text.replace("%%", "%%%%") % tuple(parts)
+        self._written = queryset, compiler, text, places
         return self._written
+
+
+class _Preparing:
+    """The thread's connection, with prepared cursors."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(connection, name)
+
+    def cursor(self) -> CursorWrapper:
+        return prepared_cursor()
 
 
 def fetch_all(
     query: str | sql.Composed,
     parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    *,
+    is_prepared: bool = False,
 ) -> list[Any]:
     """Run one query and return its rows, as tuples."""
-    with connection.cursor() as cursor:
+    with prepared_cursor() if is_prepared else connection.cursor() as cursor:
         cursor.execute(query, parameters)
         return list(cursor)
 

@@ -106,7 +106,7 @@ def read_labels(run: Run, *, by: User | None = None) -> list[Label]:
     return [
         Label((label, name), *at)
         for label, name, *at in fetch_all(
-            LABELS, {"run": run.pk, "user": by.pk if by else None}
+            LABELS, {"run": run.pk, "user": by.pk if by else None}, is_prepared=True
         )
     ]
 

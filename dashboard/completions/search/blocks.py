@@ -158,7 +158,7 @@ def read_blocks(run: Run) -> Blocks:
 
 def made_blocks(run: Run) -> list[Any]:
     """Name the stored blocks; one query."""
-    return fetch_all(MADE, [run.pk])
+    return fetch_all(MADE, [run.pk], is_prepared=True)
 
 
 def _fresh_steps(run: Run, after: int) -> tuple[int, int, int] | None:

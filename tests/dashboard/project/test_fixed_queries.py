@@ -9,7 +9,7 @@ from django.db.models import Count, F
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.accounts.models import Membership, Team, User
-from dashboard.project.database import FixedQuery
+from dashboard.project.database import FixedQuery, fetch_all
 
 pytestmark = pytest.mark.django_db
 
@@ -93,3 +93,30 @@ def test_threads_use_their_own_connections(people):
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(ask, people * 4))
+
+
+def test_constants_are_written_into_the_statement(people):
+    odd = get_user_model().objects.create_user("o@d").pk
+    User.objects.filter(pk=odd).update(username="o'd%s")
+    since = FixedQuery(
+        lambda user: User.objects.filter(
+            pk__gte=user, username__in=["o'd%s", "ann"], is_active=True
+        ).values_list("username", flat=True)
+    )
+
+    assert since(odd) == ["o'd%s"]
+    assert sorted(since(people[0].pk)) == ["ann", "o'd%s"]
+
+
+def test_a_connection_prepares_a_statement_once(people, monkeypatch):
+    emails = FixedQuery(
+        lambda user: User.objects.filter(pk=user).values_list("email", flat=True)
+    )
+    monkeypatch.setattr(connection.connection, "prepare_threshold", 5)
+
+    for person in people * 4:
+        assert emails(person.pk) == [""]
+
+    prepared = fetch_all("SELECT generic_plans FROM pg_prepared_statements")
+    assert len(prepared) == 1
+    assert prepared[0][0] == 3
