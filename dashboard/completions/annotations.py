@@ -163,8 +163,9 @@ def read_annotations(
     """Read those of groups and their completions; one query, and one for each kind."""
     ids = list(group_ids)
     # Most groups have none.
-    (kinds,) = fetch_all(KINDS_OF_GROUPS, {"ids": ids}, is_prepared=True)
-    has_thumbs, has_tags, has_comments = kinds
+    ((has_thumbs, has_tags, has_comments),) = fetch_all(
+        KINDS_OF_GROUPS, {"ids": ids}, is_prepared=True
+    )
     annotations: defaultdict[Key, Annotations] = defaultdict(Annotations)
     for thumb in Thumb.objects.filter(group__in=ids) if has_thumbs else ():
         own = annotations[thumb.group_id, thumb.position]

@@ -117,8 +117,11 @@ def completions(
     all_marks = read_labels(run, by=membership.user if is_mine else None)
     # The search for a text ends after some time, others find the same until a worker
     # makes other blocks.
-    is_lasting = not (all_marks or is_mine or form.value("text"))
-    key = if_ended(run, *made_blocks(run)) if is_lasting else None
+    key = (
+        None
+        if all_marks or is_mine or form.value("text")
+        else if_ended(run, *made_blocks(run))
+    )
 
     def describe() -> dict[str, Any]:
         matches, facets = _find(request, run, form, membership.user, all_marks)

@@ -157,10 +157,11 @@ def groups(request: Request, membership: Membership, run: Run) -> HttpResponse:
         "requested": requested,
         "is_following": requested is None and not run.has_ended,
     }
-    group_ = None
-    if step_page and step_page.cards:
-        prompt = step_page.cards[0].group.prompt_index
-        group_ = _get_group(run, step_page.position.step, prompt)
+    first = step_page.cards[0].group if step_page and step_page.cards else None
+    # The page of an ended run often needs no texts again.
+    group_ = first and get_group(
+        run, first.step, first.prompt_index, with_texts=not run.has_ended
+    )
     return _render_reader(request, membership, run, step_page, group_, shown)
 
 
@@ -170,18 +171,13 @@ def group(
     request: Request, membership: Membership, run: Run, step: int, prompt: int
 ) -> HttpResponse:
     """Show the page with one group open; only that group for a link of the list."""
-    group_ = _get_group(run, step, prompt)
+    group_ = get_group(run, step, prompt, with_texts=not run.has_ended)
     view = TokenViewForm.read(request.GET)
     shown = {"view": view, "is_open": True, "requested": step, "step": step}
     if _is_for(request, "group-pane"):
         return _render_reader(request, membership, run, None, group_, shown, "group")
     step_page = _find_step(run, step, view, at=prompt)
     return _render_reader(request, membership, run, step_page, group_, shown)
-
-
-def _get_group(run: Run, step: int, prompt: int) -> Group:
-    """Get it with its texts, which an ended run's page often does not read again."""
-    return get_group(run, step, prompt, with_texts=not run.has_ended)
 
 
 def _is_for(request: Request, target: str) -> bool:
@@ -210,22 +206,34 @@ def _render_reader(
         "can_write": membership.can_write,
         **shown,
     }
-    view = shown["view"]
     marks = read_annotations([group_.pk], membership.user) if group_ else {}
 
     def describe() -> dict[str, Any]:
         """Describe the step and the group, with all that others do not change."""
-        step = _describe_step(step_page, view) if step_page else {"newest_step": 0}
-        about = _describe_group(membership, run, group_, view, marks) if group_ else {}
-        return {**page, **step, **about}
+        return {
+            **page,
+            **(
+                _describe_step(step_page, shown["view"])
+                if step_page
+                else {"newest_step": 0}
+            ),
+            **(
+                _describe_group(membership, run, group_, shown["view"], marks)
+                if group_
+                else {}
+            ),
+        }
 
-    opened = group_ and group_.pk
-    key = None if marks else if_ended(run, is_part, opened, membership.can_write)
-    html = render_once(request, f"completions/{part}.html", key, describe)
+    key = if_ended(run, is_part, group_ and group_.pk, membership.can_write)
+    html = render_once(
+        request, f"completions/{part}.html", None if marks else key, describe
+    )
     if is_part:
         return _vary(HttpResponse(html))
-    page["reader"] = html
-    page["team_tags"] = suggest_tags(membership.team) if membership.can_write else []
+    page |= {
+        "reader": html,
+        "team_tags": suggest_tags(membership.team) if membership.can_write else [],
+    }
     return _vary(render(request, "completions/groups.html", page))
 
 

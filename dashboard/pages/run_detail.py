@@ -170,7 +170,7 @@ def _headline(
         }
 
     checkpoints = kept_checkpoints(run) if run.has_ended else ()
-    shown = [run.took, *(checkpoint.pk for checkpoint in checkpoints)]
+    shown = (run.took, *(checkpoint.pk for checkpoint in checkpoints))
     # Rollups of an imported run may be filled after its end.
     key = None if run.is_imported else if_ended(run, membership.can_write, *shown)
     return render_once(request, "runs/headline.html", key, describe)

@@ -181,9 +181,12 @@ def count_news(places: Sequence[Membership], *, of: Membership | None) -> None:
     """
     if of is None:
         return
-    reader = {"own": of.pk, "user": of.user_id}
-    rows = fetch_all(COUNTS, reader, is_prepared=True)
-    counts_by_pk = {pk: counts for pk, *counts in rows}
+    counts_by_pk = {
+        pk: counts
+        for pk, *counts in fetch_all(
+            COUNTS, {"own": of.pk, "user": of.user_id}, is_prepared=True
+        )
+    }
     for place in places:
         vars(place).update(zip(NAMES, counts_by_pk.get(place.pk, ()), strict=False))
 

@@ -43,8 +43,3 @@ class ByteCache(Generic[Value]):
                     dropped = self._values.popitem(last=False)[1]
                     self._num_bytes -= self._size(dropped)
         return values
-
-    def clear(self) -> None:
-        with self._lock:
-            self._values.clear()
-            self._num_bytes = 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from itertools import compress
 from types import SimpleNamespace
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -141,15 +142,18 @@ class FixedQuery(Generic[Row]):
         queryset = self._build(*range(_FIRST, _FIRST + num_values))
         compiler = queryset.query.get_compiler(queryset.db)
         text, parameters = compiler.as_sql()
-        parts, places = [], []
         connection.ensure_connection()
-        for part in parameters:
-            if isinstance(part, int) and 0 <= part - _FIRST < num_values:
-                parts.append("%s")
-                places.append(part - _FIRST)
-            else:
-                literal = sql.quote(part, connection.connection)
-                parts.append(literal.replace("%", "%%"))
+        are_values = [
+            isinstance(part, int) and 0 <= part - _FIRST < num_values
+            for part in parameters
+        ]
+        places = [part - _FIRST for part in compress(parameters, are_values)]
+        parts = [
+            "%s"
+            if is_value
+            else sql.quote(part, connection.connection).replace("%", "%%")
+            for part, is_value in zip(parameters, are_values, strict=True)
+        ]
         text = text.replace("%%", "%%%%") % tuple(parts)
         self._written = queryset, compiler, text, places
         return self._written
@@ -158,11 +162,10 @@ class FixedQuery(Generic[Row]):
 class _Preparing:
     """The thread's connection, with prepared cursors."""
 
+    cursor = staticmethod(prepared_cursor)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(connection, name)
-
-    def cursor(self) -> CursorWrapper:
-        return prepared_cursor()
 
 
 def fetch_all(

@@ -60,9 +60,9 @@ def as_of(run: Run, *moment: Hashable) -> Keyed[Run]:
 
 def if_ended(run: Run, *others: Hashable) -> Hashable:
     """Key what pages show of an ended run, whose rows change together with its own row;
-    None for a run that goes on.
+    None for a run that goes on. Of a run that `get_run` has read.
     """
-    return (run.row_version, *others) if run.has_ended else None
+    return (vars(run)["row_version"], *others) if run.has_ended else None
 
 
 @dataclass(slots=True)

@@ -33,10 +33,10 @@ def render_once(
     contains nothing of the reader but the token of its forms.
     """
 
-    def render(_: object = None) -> dict[Hashable, bytes]:
-        context = {**describe(), "csrf_token": TOKEN}
-        return {place: render_to_string(template, context, request).encode()}
+    def render(_: object) -> dict[tuple[str, str, Hashable], bytes]:
+        html = render_to_string(template, describe() | {"csrf_token": TOKEN}, request)
+        return {place: html.encode()}
 
     place = (template, request.get_full_path(), key)
-    html = (render() if key is None else _fragments.get([place], render))[place]
-    return SafeString(html.decode().replace(TOKEN, get_token(request)))
+    kept = render(place) if key is None else _fragments.get([place], render)
+    return SafeString(kept[place].decode().replace(TOKEN, get_token(request)))

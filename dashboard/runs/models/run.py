@@ -87,8 +87,6 @@ class ShownRuns(models.Manager["Run"]):
 class Run(models.Model):
     """A GRPO run. The row is the truth; the broker only carries notifications."""
 
-    row_version: str  # changes with the row; only of a run that `get_run` has read
-
     team = models.ForeignKey(Team, models.CASCADE, related_name="runs")
     name = models.CharField(max_length=80)
     owner = models.ForeignKey(
