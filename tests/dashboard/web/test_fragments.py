@@ -9,7 +9,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.accounts.models import Membership, Role
-from dashboard.completions.annotations import Target, add_comment, delete_comment
+from dashboard.analysis.comments import add_comment, delete_comment
+from dashboard.completions.annotations import Target
 from dashboard.completions.models import Comment, Group
 from dashboard.completions.search.indexing import index_run
 from dashboard.project.cache import ByteCache
