@@ -243,8 +243,9 @@ def test_a_long_run_is_read_in_part(team):
 
 def test_the_overview_takes_no_more_queries_than_its_parts(alice_client, team):
     # Session, user, membership, run, evaluations, chart settings, memberships, star,
-    # newest checkpoint; the history of an ended run is read once, steps beside Django.
-    counts = {RunState.RUNNING: [9, 9], RunState.FINISHED: [9, 8]}
+    # newest checkpoint, comments; the history of an ended run is read once, steps
+    # beside Django.
+    counts = {RunState.RUNNING: [10, 10], RunState.FINISHED: [10, 9]}
     for state, expected in counts.items():
         story = Story(queue_run(team))
         story.start()
