@@ -138,7 +138,7 @@ def test_new_blocks_are_searched_at_once(alice_client, group):
     assert "not yet computed" not in after
 
 
-def test_a_part_and_its_page_are_kept_apart(alice_client, group):
+def test_a_part_and_its_page_have_separate_entries(alice_client, group):
     assert 'id="reader"' in read(alice_client, group)
     assert 'id="reader"' not in read(alice_client, group, **PART)
 
