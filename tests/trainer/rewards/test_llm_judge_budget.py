@@ -272,3 +272,16 @@ def test_without_a_run_replies_are_known_for_a_while(judging):
     ask(judging, "a")
 
     assert len(judging.asked) == 1
+
+
+def test_the_tokens_of_question_and_reply_are_kept(tmp_path):
+    ledger = Ledger(tmp_path)
+    assert ledger.take_call("x", max_calls=9, max_tokens=100)
+    ledger.add("x", question(1), Reply("7", 30, False, 25, 5))
+    ledger.close()
+
+    again = Ledger(tmp_path)
+    found = find(again, question(1))
+    again.close()
+
+    assert (found.num_tokens_in, found.num_tokens_out) == (25, 5)

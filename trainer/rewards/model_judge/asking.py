@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ class Endpoint:
     max_concurrency: int
     budget_calls: int
     budget_tokens: int
+    json_schema: str = ""  # of the reply, as JSON; "": none is asked for
 
     @property
     def account(self) -> str:
@@ -120,6 +122,7 @@ class Judge:
             model=endpoint.model,
             max_tokens=endpoint.max_tokens,
             temperature=endpoint.temperature,
+            **({"json_schema": endpoint.json_schema} if endpoint.json_schema else {}),
         )
         with self._lock:
             asked = self._pending.get(digest)
@@ -203,6 +206,9 @@ class Judge:
         }
         if endpoint.temperature is not None:
             body["temperature"] = endpoint.temperature
+        if endpoint.json_schema:
+            schema = {"name": "reply", "schema": json.loads(endpoint.json_schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
     def _after(

@@ -115,17 +115,23 @@ def _read(url: str, variable: str) -> Target:
 _MAX_BYTES = 2 * 2**20
 _MAX_IDLE = 64
 _QUOTED = 200
+_USAGE = ("total_tokens", "prompt_tokens", "completion_tokens")
 # An overloaded server says these, or one that stands before it.
 _PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The text that a model replied, and the tokens that it took with the question."""
+    """The text that a model replied, and the tokens that it took with the question.
+
+    Of the question and of the reply alone they are known only where the endpoint tells.
+    """
 
     text: str
     num_tokens: int
     is_cut: bool  # at the most tokens that were allowed
+    num_tokens_in: int | None = None
+    num_tokens_out: int | None = None
 
 
 class NoReply(Exception):
@@ -296,7 +302,11 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         choice = reply["choices"][0]
         written = choice["message"]["content"] or ""
         is_cut = choice.get("finish_reason") == "length"
-        num_tokens = (reply.get("usage") or {}).get("total_tokens")
+        usage = reply.get("usage") or {}
+        num_tokens, *parts = (
+            number if type(number) is int and number > 0 else None
+            for number in map(usage.get, _USAGE)
+        )
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise NoReply(
             f"the reply is not a chat completion but {text[:80]!r}", may_pass=True
@@ -305,9 +315,7 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         raise NoReply(
             f"the message content is not text but {written!r:.80}", may_pass=True
         )
-    if type(num_tokens) is not int or num_tokens <= 0:
-        num_tokens = about_tokens
-    return Reply(written, num_tokens, is_cut)
+    return Reply(written, num_tokens or about_tokens, is_cut, *parts)
 
 
 def _error_message(text: bytes) -> str:

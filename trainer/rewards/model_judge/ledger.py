@@ -117,6 +117,8 @@ class Ledger:
                 "is_cut": reply.is_cut,
                 "text": reply.text,
             }
+            if reply.num_tokens_in is not None:
+                line |= {"in": reply.num_tokens_in, "out": reply.num_tokens_out}
         data = json.dumps(line).encode() + b"\n"
         with self._lock:
             if reply is not None:
@@ -163,7 +165,10 @@ def _reply_at(path: Path, place: int) -> Reply:
     with path.open("rb") as file:
         file.seek(place)
         line = json.loads(file.readline())
-    return Reply(line["text"], line["tokens"], line["is_cut"])
+    return Reply(
+        *(line[name] for name in ("text", "tokens", "is_cut")),
+        *(line.get(name) for name in ("in", "out")),
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

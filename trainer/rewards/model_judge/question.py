@@ -192,14 +192,14 @@ def _read_field(reply: str, field: str) -> float:
     try:
         fields = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError):
-        raise Unreadable(f"it is not a JSON object: {_quote(reply)}") from None
+        raise Unreadable(f"it is not a JSON object: {quote_reply(reply)}") from None
     if not isinstance(fields, dict) or field not in fields:
-        raise Unreadable(f'it has no field "{field}": {_quote(reply)}')
+        raise Unreadable(f'it has no field "{field}": {quote_reply(reply)}')
     score = fields[field]
     # True is 1 to Python, and JSON as Python reads it has NaN and infinities
     is_number = type(score) in (int, float) and math.isfinite(_float(score))
     if not is_number:
-        raise Unreadable(f'its field "{field}" is not a number: {_quote(reply)}')
+        raise Unreadable(f'its field "{field}" is not a number: {quote_reply(reply)}')
     return _float(score)
 
 
@@ -218,7 +218,7 @@ def _float(score: float) -> float:
         return math.inf
 
 
-def _quote(reply: str) -> str:
+def quote_reply(reply: str) -> str:
     return repr(reply if len(reply) <= _QUOTED else reply[: _QUOTED - 1] + "…")
 
 
