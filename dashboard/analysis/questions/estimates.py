@@ -1,0 +1,341 @@
+"""Shares of labels, as a judge gives them and corrected by labels of people.
+
+n completions are judged, each with a weight w, in groups that share a prompt; people
+label some of each label of the judge's, too. With p̂ [K] the weighted shares of the
+judge's labels, and R[j, k] the share of its label j that people call k, the truth has
+the shares θ̂ = p̂ R (post-stratification). Intervals hold 95% of the draws from p ~
+Dirichlet(p̂·n_eff + ½) and R[j] ~ Dirichlet(counts + ½).
+
+Source: post-stratified prediction-powered inference (Angelopoulos et al. 2023,
+arXiv:2301.09633; Fisch et al. 2024, arXiv:2406.04291); windows by Rogan and Gladen
+(1978); PPI++ (arXiv:2311.01453).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dashboard.analysis.statistics import CONFIDENCE, NORMAL, Array
+
+Indices = NDArray[np.int64]
+NUM_DRAWS = 4_000
+PRIOR = 0.5  # of Jeffreys, for shares
+LEAST_YOUDEN = 0.05  # of Se + Sp - 1: below it a judge cannot tell them apart
+LEAST_RANDOM = 100  # labels, for a prediction-powered mean
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    value: float
+    low: float
+    high: float
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        return self.low, self.high
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """n judged completions; `label` and `hand` count from 0, `hand` is -1 without a
+    label of a person.
+    """
+
+    label: Indices
+    hand: Indices
+    group: Indices
+    window: Indices
+    weight: Array
+    num_labels: int
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def within(self, is_so: NDArray[np.bool_]) -> Judged:
+        return Judged(
+            label=self.label[is_so],
+            hand=self.hand[is_so],
+            group=self.group[is_so],
+            window=self.window[is_so],
+            weight=self.weight[is_so],
+            num_labels=self.num_labels,
+        )
+
+    @property
+    def shares(self) -> Array:
+        """p̂ [K], weighted."""
+        sums = np.bincount(self.label, self.weight, minlength=self.num_labels)
+        return sums / sums.sum()
+
+    @property
+    def counts(self) -> Indices:
+        """Labels of people by the judge's, [K, K]."""
+        pairs = self.label[self.hand >= 0] * self.num_labels + self.hand[self.hand >= 0]
+        shape = self.num_labels, self.num_labels
+        return np.bincount(pairs, minlength=self.num_labels**2).reshape(shape)
+
+
+def effective_size(judged: Judged) -> float:
+    """n / max(1, V / [Σ p̂(1 - p̂) / n]), where a group is drawn as one.
+
+    V = G/(G - 1) · Σ_k Σ_groups (Σ w(y - p̂))² / (Σ w)² over G groups, summed over the
+    K labels. (Σ w)² / Σ w² where all have one label, or are of one group.
+    """
+    shares, weight = judged.shares, judged.weight
+    total = weight.sum()
+    spread = float((shares * (1 - shares)).sum())
+    names, group = np.unique(judged.group, return_inverse=True)
+    num = len(names)
+    if spread <= 0 or num < 2:
+        return float(total**2 / (weight**2).sum())
+    is_label = judged.label[:, None] == np.arange(judged.num_labels)
+    residuals = np.zeros((num, judged.num_labels))
+    np.add.at(residuals, group, weight[:, None] * (is_label - shares))
+    variance = num / (num - 1) * float((residuals**2).sum()) / total**2
+    return float(len(judged) / max(1.0, variance * len(judged) / spread))
+
+
+def wilson_interval(share: float, num: float) -> Share:
+    """Return Wilson's score interval of a share of `num` (which need not be whole)."""
+    z = NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
+    middle = (share + z**2 / (2 * num)) / (1 + z**2 / num)
+    reach = z * math.sqrt(share * (1 - share) / num + z**2 / (4 * num**2))
+    reach /= 1 + z**2 / num
+    return Share(
+        value=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach)
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draws:
+    """D draws of what is not known: the judge's shares [D, K] and its errors [D, K, K],
+    with the estimates of both.
+    """
+
+    shares: Array
+    errors: Array
+    share: Array  # [K]
+    error: Array  # [K, K]
+
+    @property
+    def truth(self) -> Array:
+        """θ [D, K]."""
+        return np.einsum("dj,djk->dk", self.shares, self.errors)
+
+    @property
+    def truth_share(self) -> Array:
+        """θ̂ [K]."""
+        return self.share @ self.error
+
+    def rates(self) -> tuple[Array, Array]:
+        """Sensitivity and specificity of yes (label 0), in one more row of estimates.
+
+        Se = p r₁ / θ, Sp = (1 - p)(1 - r₀) / (1 - θ), [D + 1] each.
+        """
+        shares = np.vstack([self.shares, self.share])
+        errors = np.concatenate([self.errors, self.error[None]])
+        both = shares * np.diagonal(errors, axis1=1, axis2=2)
+        truth = np.einsum("dj,djk->dk", shares, errors)
+        found = np.divide(both, truth, out=np.ones_like(both), where=truth > 0)
+        return found[:, 0], found[:, 1]
+
+
+def draw(judged: Judged, *, seed: int) -> Draws | None:
+    """None if people labelled none of a label that the judge gave."""
+    counts, share = judged.counts, judged.shares
+    of_judge = counts.sum(axis=1)
+    if ((share > 0) & (of_judge == 0)).any():
+        return None
+    rng = np.random.default_rng(seed)
+    even = np.full(judged.num_labels, 1 / judged.num_labels)
+    return Draws(
+        errors=np.stack(
+            [rng.dirichlet(row + PRIOR, NUM_DRAWS) for row in counts], axis=1
+        ),
+        shares=rng.dirichlet(share * effective_size(judged) + PRIOR, NUM_DRAWS),
+        share=share,
+        error=np.where(
+            of_judge[:, None], counts / np.maximum(of_judge, 1)[:, None], even
+        ),
+    )
+
+
+def of_draws(value: float, draws: Array) -> Share:
+    ends = 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)
+    low, high = np.percentile(draws, ends)
+    return Share(value=float(value), low=float(low), high=float(high))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """Of each label; `windows` of the first label, by window. None: not known."""
+
+    judge: list[Share]
+    num_effective: float
+    truth: list[Share] | None
+    kappa: Share | None
+    sensitivity: Share | None
+    specificity: Share | None
+    windows: dict[int, tuple[Share, Share | None]]  # of the judge, corrected
+    trend: Share | None  # of the last third of windows less the first
+    parts: bool  # early and late labels of people disagree on the judge's errors
+
+
+def estimate(judged: Judged, *, seed: int) -> Estimate:
+    num = effective_size(judged)
+    draws = draw(judged, seed=seed)
+    is_binary = judged.num_labels == 2
+    rates = draws.rates() if draws and is_binary else None
+    windows = _windows(judged, rates, seed=seed)
+    return Estimate(
+        judge=[wilson_interval(float(share), num) for share in judged.shares],
+        num_effective=num,
+        truth=[
+            of_draws(value, draws.truth[:, label])
+            for label, value in enumerate(draws.truth_share)
+        ]
+        if draws
+        else None,
+        kappa=kappa(draws) if draws else None,
+        sensitivity=of_draws(rates[0][-1], rates[0][:-1]) if rates else None,
+        specificity=of_draws(rates[1][-1], rates[1][:-1]) if rates else None,
+        windows=windows,
+        trend=_trend(judged, rates, seed=seed),
+        parts=_parts(judged),
+    )
+
+
+def kappa(draws: Draws) -> Share:
+    """κ = (p_o - p_e) / (1 - p_e) in the sample: weighted back from the strata.
+
+    p_o = Σ p̂ R[k, k], p_e = Σ p̂ θ̂. 0 where one label is all.
+    """
+    shares = np.vstack([draws.shares, draws.share])
+    errors = np.concatenate([draws.errors, draws.error[None]])
+    truth = np.einsum("dj,djk->dk", shares, errors)
+    observed = (shares * np.diagonal(errors, axis1=1, axis2=2)).sum(axis=1)
+    expected = (shares * truth).sum(axis=1)
+    left = 1 - expected
+    found = np.divide(
+        observed - expected, left, out=np.zeros_like(left), where=left > 1e-12
+    )
+    return of_draws(found[-1], found[:-1])
+
+
+def _corrected(
+    judged: Judged, rates: tuple[Array, Array], *, seed: int
+) -> tuple[float, Array]:
+    """Return θ = clip((p + Sp - 1) / (Se + Sp - 1), 0, 1) of some completions, and its
+    draws.
+    """
+    rng = np.random.default_rng(seed)
+    share, num = float(judged.shares[0]), effective_size(judged)
+    shares = rng.beta(share * num + PRIOR, (1 - share) * num + PRIOR, NUM_DRAWS)
+    sensitivity, specificity = rates
+    youden = sensitivity + specificity - 1
+    found = (np.append(shares, share) + specificity - 1) / np.where(
+        youden > 0, youden, np.nan
+    )
+    # a judge that is worse than chance in a draw says nothing there
+    found = np.clip(np.nan_to_num(found, nan=share), 0, 1)
+    return float(found[-1]), found[:-1]
+
+
+def _can_tell(rates: tuple[Array, Array] | None) -> bool:
+    if rates is None:
+        return False
+    youden = rates[0] + rates[1] - 1
+    return of_draws(youden[-1], youden[:-1]).low >= LEAST_YOUDEN
+
+
+def _windows(
+    judged: Judged, rates: tuple[Array, Array] | None, *, seed: int
+) -> dict[int, tuple[Share, Share | None]]:
+    can_tell, found = _can_tell(rates), {}
+    for window in np.unique(judged.window).tolist():
+        here = judged.within(judged.window == window)
+        raw = wilson_interval(float(here.shares[0]), effective_size(here))
+        corrected = None
+        if rates is not None and can_tell:
+            corrected = of_draws(*_corrected(here, rates, seed=seed + window + 1))
+        found[window] = raw, corrected
+    return found
+
+
+def _trend(
+    judged: Judged, rates: tuple[Array, Array] | None, *, seed: int
+) -> Share | None:
+    windows = np.unique(judged.window)
+    third = len(windows) // 3
+    if rates is None or not third or not _can_tell(rates):
+        return None
+    first, last = (
+        _corrected(judged.within(np.isin(judged.window, part)), rates, seed=seed + n)
+        for n, part in enumerate((windows[:third], windows[-third:]))
+    )
+    return of_draws(last[0] - first[0], last[1] - first[1])
+
+
+def _parts(judged: Judged) -> bool:
+    """Whether people call a label of the judge's otherwise late than early: Wilson's
+    intervals part.
+    """
+    is_labelled = judged.hand >= 0
+    if not is_labelled.any():
+        return False
+    middle = np.median(judged.window[is_labelled])
+    for label in range(judged.num_labels):
+        halves = []
+        for is_half in (judged.window <= middle, judged.window > middle):
+            hand = judged.hand[is_labelled & is_half & (judged.label == label)]
+            if len(hand):
+                agreed = float((hand == label).mean())
+                halves.append(wilson_interval(agreed, len(hand)))
+        if len(halves) == 2 and (
+            halves[0].high < halves[1].low or halves[1].high < halves[0].low
+        ):
+            return True
+    return False
+
+
+def difference(ours: Draws, theirs: Draws, *, label: int = 0) -> Share:
+    """Return the difference of a label's corrected share between two questions."""
+    return of_draws(
+        ours.truth_share[label] - theirs.truth_share[label],
+        ours.truth[:, label] - theirs.truth[:, label],
+    )
+
+
+def prediction_powered_mean(
+    labels: Array, judged: Array, unlabelled: Array
+) -> Share | None:
+    """Return a share by labels of completions that were drawn at random (PPI++).
+
+    θ = λ·mean f over N unlabelled + mean(Y - λf) over n, Var = λ² Var(f)/N +
+    Var(Y - λf)/n, λ = Cov(Y, f) / ((1 + n/N) Var f), cut to [0, 1].
+
+    Args:
+        labels: Y [n], of people; judged: f [n], the judge's of the same.
+        unlabelled: f [N], the judge's of the others.
+
+    Returns:
+        None below 100 labels, where the interval does not hold.
+    """
+    n, others = len(labels), len(unlabelled)
+    if n < LEAST_RANDOM or not others:
+        return None
+    spread = float(np.var(np.append(judged, unlabelled), ddof=1))
+    shared = float(np.cov(labels, judged)[0, 1])
+    weight = 0.0
+    if spread > 0:
+        weight = min(max(shared / ((1 + n / others) * spread), 0.0), 1.0)
+    rest = labels - weight * judged
+    value = weight * float(unlabelled.mean()) + float(rest.mean())
+    variance = weight**2 * float(np.var(unlabelled, ddof=1)) / others
+    variance += float(np.var(rest, ddof=1)) / n
+    reach = NORMAL.inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance)
+    return Share(value=value, low=max(0.0, value - reach), high=min(1.0, value + reach))
