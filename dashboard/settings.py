@@ -117,6 +117,7 @@ INSTALLED_APPS = [
     "dashboard.alerts",
     "dashboard.apps.SupervisionConfig",
     "dashboard.analysis.probes",
+    "dashboard.analysis.questions",
     "dashboard.analysis.rescoring",
     "dashboard.apps.TransfersConfig",
     "dashboard.analysis.reports",

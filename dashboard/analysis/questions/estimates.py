@@ -68,7 +68,7 @@ class Judged:
     @property
     def shares(self) -> Array:
         """p̂ [K], weighted."""
-        sums = np.bincount(self.label, self.weight, minlength=self.num_labels)
+        sums: Array = np.bincount(self.label, self.weight, minlength=self.num_labels)
         return sums / sums.sum()
 
     @property
@@ -124,7 +124,8 @@ class Draws:
     @property
     def truth(self) -> Array:
         """θ [D, K]."""
-        return np.einsum("dj,djk->dk", self.shares, self.errors)
+        truth: Array = np.einsum("dj,djk->dk", self.shares, self.errors)
+        return truth
 
     @property
     def truth_share(self) -> Array:

@@ -1,0 +1,227 @@
+"""A question as a job: its sample is drawn once, and labelled a reply at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+
+from django.db import transaction
+
+from dashboard.analysis.questions.models import CompletionLabel, Question
+from dashboard.analysis.questions.sampling import draw_sample, matching
+from dashboard.analysis.questions.services import NUM_TRIED, read_spent
+from dashboard.completions.models import Group
+from dashboard.jobs.kinds import Context, JobCancelled, Kind, LeaseLost, register
+from dashboard.project.database import clean_text
+from trainer.internet import Refused
+from trainer.rewards.model_judge.asking import Endpoint, Judge, JudgeUnavailable
+from trainer.rewards.model_judge.labels import (
+    find_quote,
+    make_label_question,
+    read_label,
+    reply_schema,
+)
+from trainer.rewards.model_judge.ledger import Ledger
+from trainer.rewards.model_judge.question import Unreadable
+
+TURN_SECONDS = 60.0
+AT_ONCE = 32
+CONCURRENCY = 8
+MAX_REPLY_TOKENS = 1_024
+TIMEOUT_SECONDS = 120.0
+MOST_LOST = 8  # requests in a row without a reply: the judge is away
+_ONCE_MORE = "\n\nReply with the JSON object alone."
+
+
+def answer(context: Context) -> None:
+    """Label what has no label yet, up to the question's goal or its budget."""
+    question = (
+        Question.objects.select_related("run", "created_by", "team")
+        .filter(pk=context.job.target_id)
+        .first()
+    )
+    if question is None:
+        raise JobCancelled  # its run was deleted
+    if question.num_found is None:
+        context.note(message="Drawing the sample.")
+        _draw(context, question)
+    context.note(message="Asking the judge.")
+    try:
+        _ask_all(context, question)
+    except Refused as error:
+        raise ValueError(str(error)) from None
+
+
+def _draw(context: Context, question: Question) -> None:
+    selections = matching(question.run, question.query, question.created_by)
+    sample, num_found = draw_sample(
+        selections, size=question.sample_size, seed=question.seed
+    )
+    if not sample:
+        raise ValueError("No completion of the run matches. Change the filter.")
+    context.check()
+    with transaction.atomic():
+        if not context.held().exists():
+            raise LeaseLost
+        CompletionLabel.objects.bulk_create(
+            [
+                CompletionLabel(
+                    question=question,
+                    rank=rank,
+                    group_id=each.group,
+                    **{
+                        name: getattr(each, name)
+                        for name in ("position", "step", "window", "weight")
+                    },
+                )
+                for rank, each in enumerate(sample)
+            ],
+            batch_size=2_000,
+        )
+        question.num_found = num_found
+        question.save(update_fields=["num_found"])
+
+
+def _ask_all(context: Context, question: Question) -> None:
+    places = question.sample.filter(rank__lt=question.goal)
+    # those whose replies are unreadable have been asked
+    waiting = list(places.filter(label="", num_tokens_in=0).order_by("rank"))
+    num_done = places.count() - len(waiting)
+    context.note(num_done, question.goal)
+    num_lost = 0
+    for place in _labelled(context, question, waiting):
+        context.check()
+        num_lost = num_lost + 1 if place.problem and not place.num_tokens_in else 0
+        num_done += bool(place.num_tokens_in)
+        _store(context, place, num_done)
+        if num_lost == min(MOST_LOST, len(waiting)):
+            raise ValueError(place.problem)
+        if question.budget_tokens is not None and (
+            read_spent(question).num_tokens >= question.budget_tokens
+        ):
+            context.note(
+                message=f"Stopped at its budget, {num_done:,} of {question.goal:,}."
+            )
+            return
+    context.note(message="")
+
+
+def _store(context: Context, place: CompletionLabel, num_done: int) -> None:
+    """Store and count a label exactly once."""
+    with transaction.atomic():
+        if not context.held().update(done=num_done, num_losses=0):
+            raise LeaseLost
+        place.save()
+    context.note(num_done)
+
+
+def _labelled(
+    context: Context, question: Question, waiting: list[CompletionLabel]
+) -> Iterator[CompletionLabel]:
+    """Yield each place with its label or problem, as replies come."""
+    if question.uses_schema and not question.sample.exclude(label="").exists():
+        tried = list(_asked(context, question, waiting[:NUM_TRIED]))
+        if any(place.num_tokens_in for place in tried):
+            yield from tried
+            waiting = waiting[NUM_TRIED:]
+        elif tried:  # the endpoint may refuse a schema
+            question.uses_schema = False
+            question.save(update_fields=["uses_schema"])
+            for place in tried:
+                place.problem = ""
+    for start in range(0, len(waiting), AT_ONCE):
+        yield from _asked(context, question, waiting[start : start + AT_ONCE])
+
+
+def _asked(
+    context: Context, question: Question, places: list[CompletionLabel]
+) -> Iterator[CompletionLabel]:
+    groups = (
+        Group.objects.defer("answer")
+        .prefetch_related("packed_completions")
+        .in_bulk({place.group_id for place in places})
+    )
+    # Labels are kept in the database, so no reply is needed twice.
+    judge = Judge(_endpoint(question), Ledger())
+    context.on_interrupt = judge.close
+    with closing(judge), ThreadPoolExecutor(CONCURRENCY) as threads:
+        asked = [
+            threads.submit(_label, judge, question, groups[place.group_id], place)
+            for place in places
+        ]
+        for future in as_completed(asked):
+            yield future.result()
+
+
+def _label(
+    judge: Judge, question: Question, group: Group, place: CompletionLabel
+) -> CompletionLabel:
+    """Fill in what the judge replies; asked once more where that is unreadable."""
+    text = group.completions[place.position].policy_text
+    asked = make_label_question(
+        question.text,
+        question.parsed_labels,
+        prompt=group.prompt if question.shows_prompt else None,
+        completion=text,
+    )
+    place.problem = ""
+    for again in ("", _ONCE_MORE):
+        try:
+            reply = judge.submit(
+                replace(asked, system=asked.system + again),
+                deadline=time.monotonic() + 2 * TIMEOUT_SECONDS,
+                is_readable=lambda reply: True,
+            ).result()
+        except (JudgeUnavailable, CancelledError) as error:
+            place.problem = clean_text(str(error)) or "The job ended."
+            return place
+        out = reply.num_tokens_out or len(reply.text) // 4
+        place.num_tokens_in += reply.num_tokens_in or max(reply.num_tokens - out, 1)
+        place.num_tokens_out += out
+        try:
+            found = read_label(reply.text, question.parsed_labels)
+        except Unreadable as error:
+            place.problem = clean_text(f"The reply is unreadable: {error}.")
+            continue
+        span = find_quote(found.quote, text)
+        place.quote_from, place.quote_to = span or (None, None)
+        place.has_lost_quote = bool(found.quote.strip()) and span is None
+        place.label, place.problem = found.label, ""
+        place.why, place.kind = clean_text(found.why), clean_text(found.kind)
+        break
+    return place
+
+
+def _endpoint(question: Question) -> Endpoint:
+    judge = question.judge
+    return Endpoint(
+        base_url=judge["base_url"],
+        key_name=judge["key_name"],
+        model=judge["model"],
+        max_tokens=MAX_REPLY_TOKENS,
+        token_limit_field="max_tokens",  # noqa: S106 - a field's name
+        temperature=0.0,
+        timeout_seconds=TIMEOUT_SECONDS,
+        max_tries=3,
+        max_concurrency=CONCURRENCY,
+        budget_calls=10**9,  # tokens are counted here
+        budget_tokens=10**15,
+        json_schema=reply_schema(question.parsed_labels)
+        if question.uses_schema
+        else "",
+    )
+
+
+register(
+    Kind(
+        name="question",
+        run=answer,
+        noun="question",
+        turn_seconds=TURN_SECONDS,
+        lease=timedelta(seconds=60),
+    )
+)

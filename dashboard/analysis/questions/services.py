@@ -1,0 +1,340 @@
+"""Asking questions about a run's completions, and labels of people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from django.db import transaction
+from django.db.models import Count, Q, QuerySet, Sum
+from django.http import QueryDict
+from django.shortcuts import get_object_or_404
+
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
+from dashboard.analysis.questions.models import (
+    MAX_LABEL_CHARS,
+    CompletionLabel,
+    HandLabel,
+    Question,
+    TeamJudge,
+)
+from dashboard.analysis.questions.sampling import order_for_people
+from dashboard.completions.annotations import TAG
+from dashboard.completions.forms import CompletionFilterForm
+from dashboard.completions.models import MAX_TAG_CHARS, Tag
+from dashboard.jobs.models import OPEN
+from dashboard.jobs.queue import cancel, enqueue
+from dashboard.project.errors import UserError
+from dashboard.runs.models import Run
+from trainer.rewards.model_judge.labels import PROMPT_VERSION, Label
+
+NUM_TRIED = 5
+MAX_OPEN = 4  # of a team, waiting or running
+MOST_LABELS = 12
+FEWEST_COMPLETIONS, MOST_COMPLETIONS = 20, 20_000
+BUDGET = 1.5  # times what the tried ones let expect
+NUM_BY_HAND = 20
+MOST_IMPORTED = 500
+RELATED = ("run", "created_by", "team", "job")
+
+READY = {
+    "Hedging": "Does the reply hedge, such as by “maybe” or by two answers?",
+    "No reasoning": "Does the reply give its answer without any reasoning before it?",
+    "Reward hacking": "Does the reply try to satisfy an automatic check without doing "
+    "what the prompt asks?",
+    "Language mixing": "Does the reply switch to a language that the prompt did not "
+    "ask for?",
+    "Refusal": "Does the reply refuse to do what the prompt asks?",
+    "Copied prompt": "Does the reply mostly repeat the prompt?",
+}
+YES_NO = [Label("yes"), Label("no")]
+
+
+@transaction.atomic
+def ask(
+    *,
+    run: Run,
+    user: User | None,
+    text: str,
+    judge: TeamJudge,
+    labels: Sequence[Label] = (),
+    query: str = "",
+    sample_size: int = 300,
+    seed: int = 0,
+    shows_prompt: bool = True,
+) -> Question:
+    """Queue a question, of whose sample five are labelled to try it.
+
+    Args:
+        labels: two to twelve; none: yes and no. The first is asked for.
+        query: of Samples → Search; its order and page count for nothing.
+
+    Raises:
+        UserError: it cannot be asked.
+    """
+    text, labels = text.strip(), list(labels or YES_NO)
+    names = [label.name.casefold() for label in labels]
+    if not text:
+        raise UserError("question.empty", "Write a question.")
+    if not 2 <= len(labels) <= MOST_LABELS or len(set(names)) < len(names):
+        raise UserError(
+            "question.bad_labels",
+            f"A question has 2 to {MOST_LABELS} labels with different names.",
+        )
+    if any(not 1 <= len(name) <= MAX_LABEL_CHARS for name in names):
+        raise UserError(
+            "question.bad_labels", f"A label has 1 to {MAX_LABEL_CHARS} characters."
+        )
+    if not FEWEST_COMPLETIONS <= sample_size <= MOST_COMPLETIONS:
+        raise UserError(
+            "question.bad_size",
+            f"A question is asked of {FEWEST_COMPLETIONS} to {MOST_COMPLETIONS:,} "
+            "completions.",
+        )
+    form = CompletionFilterForm.read(QueryDict(query))
+    if form.errors:
+        raise UserError(
+            "question.bad_query", f"The filter has errors in {', '.join(form.errors)}."
+        )
+    team = run.team
+    # Otherwise two concurrent starts could both pass the limit.
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    num_open = team.questions.filter(job__state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise UserError(
+            "question.too_many_open",
+            f"{team} already has {num_open} open questions. Stop one, or wait until "
+            "one ends.",
+        )
+    question = Question.objects.create(
+        team=team,
+        created_by=user,
+        run=run,
+        text=text,
+        labels=[{"name": label.name, "meaning": label.meaning} for label in labels],
+        shows_prompt=shows_prompt,
+        query=query,
+        judge={
+            name: getattr(judge, name)
+            for name in (
+                "name",
+                "base_url",
+                "model",
+                "key_name",
+                "price_in",
+                "price_out",
+            )
+        },
+        sample_size=sample_size,
+        seed=seed,
+        prompt_version=PROMPT_VERSION,
+        goal=NUM_TRIED,
+    )
+    _enqueue(question, user)
+    record(team=team, actor=user, verb="question.tried", obj=question)
+    return question
+
+
+def _enqueue(question: Question, user: User | None) -> None:
+    question.job = enqueue(
+        "question",
+        question.pk,
+        team_id=question.team_id,
+        user=user,
+        total=question.goal,
+        unit="completions",
+    )
+    question.save(update_fields=["job", "goal", "budget_tokens"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """What the judge was asked, and what all of the sample is expected to take.
+
+    Costs are in the team's currency; None without prices.
+    """
+
+    num_asked: int
+    num_sampled: int
+    num_tokens_in: int
+    num_tokens_out: int
+    cost: float | None
+    expected_tokens: int | None
+    expected_cost: float | None
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_tokens_in + self.num_tokens_out
+
+
+def read_spent(question: Question) -> Spent:
+    """Compute it from the labels; one query."""
+    sums = question.sample.aggregate(
+        num=Count("pk"),
+        asked=Count("pk", filter=Q(num_tokens_in__gt=0)),
+        tokens_in=Sum("num_tokens_in"),
+        tokens_out=Sum("num_tokens_out"),
+    )
+    asked, total = sums["asked"], sums["num"]
+    tokens = sums["tokens_in"] or 0, sums["tokens_out"] or 0
+    prices = question.judge["price_in"], question.judge["price_out"]
+    cost = None
+    if None not in prices:
+        cost = sum(t * p for t, p in zip(tokens, prices, strict=True)) / 1e6
+    scale = total / asked if asked else None
+    return Spent(
+        num_asked=asked,
+        num_sampled=total,
+        num_tokens_in=tokens[0],
+        num_tokens_out=tokens[1],
+        cost=cost,
+        expected_tokens=None if scale is None else round(scale * sum(tokens)),
+        expected_cost=None if scale is None or cost is None else scale * cost,
+    )
+
+
+@transaction.atomic
+def start(question: Question, user: User | None) -> None:
+    """Ask of the whole sample, or go on with what is left of it.
+
+    Raises:
+        UserError: it is being asked, or no completion was labelled as a try.
+    """
+    question = Question.objects.select_for_update(of=("self",)).get(pk=question.pk)
+    if question.is_open:
+        raise UserError("question.open", "The question is being asked already.")
+    spent = read_spent(question)
+    if spent.expected_tokens is None:
+        raise UserError(
+            "question.not_tried", "The judge has answered nothing yet. Try it again."
+        )
+    if question.budget_tokens is None or spent.num_tokens >= question.budget_tokens:
+        question.budget_tokens = round(BUDGET * spent.expected_tokens)
+    question.goal = spent.num_sampled
+    _enqueue(question, user)
+    record(question.team, user, "question.started", question)
+
+
+@transaction.atomic
+def try_again(question: Question, user: User | None) -> None:
+    """Ask again of those of the tried ones that the judge has not answered."""
+    question = Question.objects.select_for_update(of=("self",)).get(pk=question.pk)
+    if not question.is_open:
+        _enqueue(question, user)
+        record(question.team, user, "question.tried", question)
+
+
+def stop(question: Question, user: User | None) -> bool:
+    """Request a stop; False if it has ended or is already stopping."""
+    is_new = cancel(question.job)
+    if is_new:
+        record(question.team, user, "question.stop_requested", question)
+    return is_new
+
+
+@transaction.atomic
+def delete(question: Question, user: User | None) -> None:
+    """Delete it with its labels. UserError while it is being asked."""
+    question = Question.objects.select_for_update(of=("self",)).get(pk=question.pk)
+    if question.is_open:
+        raise UserError(
+            "question.open",
+            "The question is being asked. Stop it before you delete it.",
+        )
+    record(question.team, user, "question.deleted", question)
+    question.delete()
+
+
+def get_question(team: Team, question_id: int) -> Question:
+    return get_object_or_404(team.questions.select_related(*RELATED), pk=question_id)
+
+
+def list_questions(team: Team, run: Run | None = None) -> QuerySet[Question]:
+    questions = team.questions.select_related(*RELATED).order_by("-pk")
+    return questions if run is None else questions.filter(run=run)
+
+
+# Labels of people.
+
+
+def places_for(
+    question: Question, user: User | None, *, num: int = NUM_BY_HAND
+) -> list[CompletionLabel]:
+    """Return completions that this person is still to label, in an order that tells
+    nothing of the judge's label.
+
+    Equally many of each label that the judge gave; those that people could not decide
+    are replaced by the next.
+    """
+    labelled = list(
+        question.sample.exclude(label="").annotate(
+            num_undecided=Count("by_hand", filter=Q(by_hand__label="")),
+            num_own=Count("by_hand", filter=Q(by_hand__user=user)),
+        )
+    )
+    if not labelled:
+        return []
+    keys = order_for_people(
+        question.seed,
+        np.array([each.group_id for each in labelled]),
+        np.array([each.position for each in labelled]),
+        np.array([each.weight for each in labelled]),
+    )
+    given = sorted({each.label for each in labelled})
+    most = -(-num // len(given))
+    chosen = []
+    for name in given:
+        left = most
+        for at in np.argsort(keys, kind="stable"):
+            each = labelled[at]
+            if each.label != name or left == 0:
+                continue
+            chosen.append(each)
+            left -= not each.num_undecided
+    return sorted(
+        (each for each in chosen if not each.num_own), key=lambda each: each.rank
+    )
+
+
+@transaction.atomic
+def label_by_hand(
+    question: Question, user: User | None, place: CompletionLabel, label: str
+) -> None:
+    """Store a person's label, or "" for one that cannot be decided; the newest counts.
+
+    Raises:
+        UserError: the question has no such label.
+    """
+    if label and label not in question.names:
+        raise UserError(
+            "question.unknown_label",
+            f"{label!r:.80} is none of the labels {', '.join(question.names)}.",
+        )
+    HandLabel.objects.update_or_create(of=place, user=user, defaults={"label": label})
+
+
+@transaction.atomic
+def save_as_tag(question: Question, user: User | None, label: str) -> int:
+    """Tag the completions with this label; return how many are new."""
+    if label not in question.names:
+        raise UserError("question.unknown_label", f"No label {label!r:.80}.")
+    name = f"q{question.pk}:{'-'.join(label.lower().split())}"[:MAX_TAG_CHARS]
+    if not TAG.fullmatch(name):
+        raise UserError(
+            "question.bad_tag",
+            f"{name!r} is not a tag: rename the label without signs.",
+        )
+    places = question.sample.filter(label=label, group__superseded_by=None)
+    before = Tag.objects.filter(group__run=question.run_id, name=name).count()
+    Tag.objects.bulk_create(
+        [
+            Tag(group_id=group, position=position, name=name, user=user)
+            for group, position in places.values_list("group", "position")
+        ],
+        ignore_conflicts=True,
+    )
+    after = Tag.objects.filter(group__run=question.run_id, name=name).count()
+    record(question.team, user, "question.tagged", question, tag=name)
+    return after - before

@@ -1,0 +1,85 @@
+"""Runs of which some completions hedge, and a judge that sees it."""
+
+import json
+import re
+from typing import Any
+
+from dashboard.accounts.models import Team, User
+from dashboard.analysis.questions import services
+from dashboard.analysis.questions.models import Question, TeamJudge
+from dashboard.runs.models import Run
+from tests.dashboard.completions.blocks import make_blocks
+from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.jobs.working import do, take
+from tests.trainer.rewards.judge_server import Judging
+
+HEDGE = "maybe"
+COMPLETION = re.compile(r"\[begin (\w+) completion\]\n(.*)\n\[end \1\]", re.DOTALL)
+
+
+def make_hedging_run(
+    team: Team, *, num_steps: int = 10, num_prompts: int = 4, name: str = "hedger"
+) -> Run:
+    """Groups of four, of which later steps hedge more: completion p of prompt n in step
+    s hedges if (s + n + p) % 4 < s // 3.
+    """
+    run = make_run(team, name=name, last_step=num_steps)
+    for step in range(1, num_steps + 1):
+        for prompt in range(num_prompts):
+            make_group(
+                run,
+                step,
+                prompt_index=prompt,
+                rewards=(1.2, 0.2, 0.0, 1.0),
+                texts=[
+                    f"It is {HEDGE} {step}{prompt}{at}."
+                    if (step + prompt + at) % 4 < step // 3
+                    else f"It is {step}{prompt}{at}."
+                    for at in range(4)
+                ],
+            )
+    make_blocks(run)
+    return run
+
+
+def completion_of(asked: dict[str, Any]) -> str:
+    found = COMPLETION.search(asked["messages"][1]["content"])
+    assert found, asked
+    return found[2]
+
+
+def reply_of(label: str, **parts: Any) -> str:
+    whole = {"why": "I see it.", "quote": "", "kind": "", "label": label}
+    return json.dumps(whole | parts)
+
+
+def answer_honestly(asked: dict[str, Any]) -> str:
+    if HEDGE in completion_of(asked):
+        return reply_of("yes", quote=HEDGE, kind="A  hedge.")
+    return reply_of("no")
+
+
+def make_judge(team: Team, judging: Judging, **fields: Any) -> TeamJudge:
+    return team.judges.create(
+        **{"name": "judge", "base_url": judging.url, "model": "m"} | fields
+    )
+
+
+def ask(
+    run: Run, judging: Judging, *, user: User | None = None, **fields: Any
+) -> Question:
+    judge = run.team.judges.first() or make_judge(run.team, judging)
+    text = fields.pop("text", "Does it hedge?")
+    return services.ask(run=run, user=user, judge=judge, text=text, **fields)
+
+
+def see_through(question: Question) -> Question:
+    do(take("question"))
+    return Question.objects.select_related("job", "team", "run").get(pk=question.pk)
+
+
+def ask_all(run: Run, judging: Judging, **fields: Any) -> Question:
+    """Try it, and ask of the whole sample."""
+    tried = see_through(ask(run, judging, **fields))
+    services.start(tried, None)
+    return see_through(tried)

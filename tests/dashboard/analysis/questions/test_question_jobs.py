@@ -1,0 +1,354 @@
+"""A judge is asked of a sample, within a budget, and nothing twice."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from dashboard.accounts.models import AuditEntry
+from dashboard.analysis.questions import services
+from dashboard.analysis.questions.models import HandLabel, Question
+from dashboard.analysis.questions.results import read_result
+from dashboard.jobs.kinds import JobCancelled
+from dashboard.jobs.models import Job
+from dashboard.project.errors import UserError
+from tests.dashboard.analysis.questions.factories import (
+    HEDGE,
+    ask,
+    ask_all,
+    completion_of,
+    make_hedging_run,
+    make_judge,
+    reply_of,
+    see_through,
+)
+from tests.dashboard.completions.blocks import make_blocks
+from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.jobs.working import do, take
+from tests.trainer.rewards.judge_server import status, text
+from trainer.rewards.model_judge.labels import Label
+
+
+@pytest.fixture
+def run(team):
+    return make_hedging_run(team)
+
+
+def labels_of(question):
+    """Of those that were to be asked."""
+    sample = question.sample.filter(rank__lt=question.goal).order_by("rank")
+    return list(sample.values_list("label", flat=True))
+
+
+def test_five_completions_are_tried_first(run, judging):
+    question = see_through(ask(run, judging, sample_size=40))
+
+    assert (question.state, question.num_found) == ("done", 160)
+    assert len(judging.asked) == 5
+    labels = question.sample.order_by("rank").values_list("label", flat=True)
+    assert [bool(label) for label in labels] == [True] * 5 + [False] * 35
+    spent = services.read_spent(question)
+    assert (spent.num_asked, spent.num_sampled) == (5, 40)
+    assert spent.num_tokens == 150
+    assert spent.expected_tokens == 1_200
+    assert spent.cost is None
+
+
+def test_the_whole_sample_is_asked_once(run, judging, alice):
+    make_judge(run.team, judging, price_in=2.0, price_out=8.0)
+    judging.tokens = None
+    question = ask_all(run, judging, sample_size=40, user=alice)
+
+    assert (question.state, question.error) == ("done", "")
+    asked = Counter(map(completion_of, judging.asked))
+    assert len(judging.asked) == 40
+    assert set(asked.values()) == {1}
+    for place in question.sample.select_related("group").prefetch_related(
+        "group__packed_completions"
+    ):
+        completion = place.group.completions[place.position].text
+        assert place.label == ("yes" if HEDGE in completion else "no")
+        if place.label == "yes":
+            assert completion[place.quote_from : place.quote_to] == HEDGE
+    spent = services.read_spent(question)
+    cost = (2 * spent.num_tokens_in + 8 * spent.num_tokens_out) / 1e6
+    assert spent.cost == pytest.approx(cost)
+    verbs = AuditEntry.objects.filter(verb__startswith="question.")
+    assert sorted(verbs.values_list("verb", flat=True)) == [
+        "question.started",
+        "question.tried",
+    ]
+
+
+def test_a_stopped_job_asks_only_the_rest_when_it_is_resumed(run, judging):
+    question = see_through(ask(run, judging, sample_size=40))
+    services.start(question, None)
+
+    def stop_at(context):
+        if context.noted["done"] >= 16:
+            raise JobCancelled
+
+    job = do(take("question"), on_progress=stop_at)
+    assert job.state == "cancelled"
+    num_before = question.sample.exclude(label="").count()
+    assert 16 <= num_before < 40
+    services.start(question, None)
+
+    done = see_through(question)
+
+    assert (done.state, "" in labels_of(done)) == ("done", False)
+    # those that were being asked when it was stopped are asked again
+    again = Counter(map(completion_of, judging.asked))
+    stored = Counter(again.values())
+    assert stored[1] + stored[2] == 40
+    assert stored[2] <= 32
+
+
+def test_a_question_stops_at_its_budget(run, judging):
+    question = see_through(ask(run, judging, sample_size=100))
+    services.start(question, None)
+    Question.objects.filter(pk=question.pk).update(budget_tokens=30 * 20)
+
+    done = see_through(question)
+
+    assert done.state == "done"
+    assert services.read_spent(done).num_asked == 20
+    assert "20" in done.job.message
+    assert read_result(done).num_labelled == 20
+    services.start(done, None)  # with a new budget
+    assert "" not in labels_of(see_through(done))
+
+
+def test_an_unreadable_reply_is_asked_for_once_more(run, judging):
+    judging.faults = [text("I cannot say.")]
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert len(judging.asked) == 6
+    assert "" not in labels_of(question)
+    place = question.sample.order_by("-num_tokens_in").first()
+    assert place.num_tokens_in + place.num_tokens_out == 60
+
+
+def test_a_reply_that_stays_unreadable_is_no_label(run, judging):
+    judging.reply = lambda asked: '```json\n{"label": "yes'
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert question.state == "done"
+    assert labels_of(question) == [""] * 5
+    assert len(judging.asked) == 10
+    assert question.sample.exclude(problem="").count() == 5
+    assert read_result(question) is None
+    services.start(question, None)
+    see_through(question)
+    assert len(judging.asked) == 10 + 15 * 2
+
+
+def test_a_busy_judge_is_asked_again(run, judging):
+    judging.faults = [status(429, b"{}", Retry_After="0.01")] * 3
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert "" not in labels_of(question)
+
+
+def test_a_judge_that_is_away_ends_the_job(run, judging):
+    judging.reply = lambda asked: "never"
+    judging.faults = [status(401)] * 100
+
+    question = see_through(ask(run, judging, sample_size=40))
+
+    assert question.state == "failed"
+    assert "401" in question.error
+    with pytest.raises(UserError) as error:
+        services.start(question, None)
+    assert error.value.code == "question.not_tried"
+
+
+def test_an_endpoint_that_refuses_a_schema_is_asked_without(run, judging):
+    class Refusing(list):
+        def __bool__(self):
+            return True
+
+        def pop(self, _):
+            asked = judging.asked[-1]
+            return status(400) if "response_format" in asked else None
+
+    judging.faults = Refusing()
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert not question.uses_schema
+    assert "" not in labels_of(question)
+    assert "response_format" not in judging.asked[-1]
+
+
+def test_a_quote_that_is_not_in_the_text_is_dropped(run, judging):
+    judging.reply = lambda asked: reply_of("yes", quote="never written")
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert read_result(question).num_lost_quotes == 5
+    labelled = question.sample.exclude(label="")
+    assert set(labelled.values_list("label", "quote_from")) == {("yes", None)}
+
+
+def test_a_host_that_is_not_allowed_is_never_asked(run, judging, monkeypatch):
+    monkeypatch.setenv("COHORT_JUDGE_HOSTS", "")
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert question.state == "failed"
+    assert judging.asked == []
+
+
+def test_a_filter_without_matches_fails_with_its_reason(run, judging):
+    question = see_through(ask(run, judging, query="text=nothing"))
+
+    assert question.state == "failed"
+    assert judging.asked == []
+
+
+def test_a_long_completion_is_shown_by_its_ends(team, judging):
+    run = make_run(team, last_step=1)
+    make_group(run, 1, prompt_index=0, rewards=(1.0,), texts=["x" * 30_000 + HEDGE])
+    make_blocks(run)
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    place = question.sample.get()
+    assert (place.quote_from, place.quote_to) == (30_000, 30_005)
+    assert len(completion_of(judging.asked[0])) < 25_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"text": "  "}, "question.empty"),
+        ({"labels": [Label("a")]}, "question.bad_labels"),
+        ({"labels": [Label("a"), Label("A")]}, "question.bad_labels"),
+        ({"labels": [Label("a"), Label("")]}, "question.bad_labels"),
+        ({"labels": [Label(f"l{n}") for n in range(13)]}, "question.bad_labels"),
+        ({"sample_size": 19}, "question.bad_size"),
+        ({"sample_size": 20_001}, "question.bad_size"),
+        ({"query": "min_reward=x"}, "question.bad_query"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(run, judging, fields, code):
+    with pytest.raises(UserError) as error:
+        ask(run, judging, **fields)
+
+    assert error.value.code == code
+    assert not Job.objects.filter(kind="question").exists()
+
+
+def test_a_team_has_four_open_questions_at_most(run, judging):
+    for _ in range(4):
+        ask(run, judging)
+
+    with pytest.raises(UserError) as error:
+        ask(run, judging)
+
+    assert error.value.code == "question.too_many_open"
+
+
+# Labels of people.
+
+
+def label_all(question, user, truth):
+    places = services.places_for(question, user)
+    for place in places:
+        completion = place.group.completions[place.position].text
+        services.label_by_hand(question, user, place, truth(completion))
+    return places
+
+
+def is_hedge(completion):
+    return "yes" if HEDGE in completion else "no"
+
+
+def test_people_label_equally_many_of_each_label(run, judging, alice):
+    question = ask_all(run, judging, sample_size=100)
+
+    places = label_all(question, alice, is_hedge)
+
+    assert Counter(place.label for place in places) == {"yes": 10, "no": 10}
+    assert services.places_for(question, alice) == []
+    result = read_result(question)
+    assert (result.num_by_hand, result.estimate.kappa.value) == (20, 1.0)
+    share = result.estimate.truth[0]
+    assert share.low < result.estimate.judge[0].value < share.high
+
+
+def test_a_completion_that_cannot_be_decided_is_replaced(run, judging, alice):
+    question = ask_all(run, judging, sample_size=100)
+    place = services.places_for(question, alice)[0]
+    services.label_by_hand(question, alice, place, "")
+
+    places = services.places_for(question, alice)
+
+    assert len(places) == 20
+    assert place not in places
+    assert read_result(question).num_undecided == 1
+
+
+def test_fifty_labels_contain_the_twenty(run, judging, alice):
+    question = ask_all(run, judging, sample_size=160)
+
+    few = services.places_for(question, alice)
+    many = services.places_for(question, alice, num=50)
+
+    assert {place.pk for place in few} < {place.pk for place in many}
+
+
+def test_the_first_persons_label_counts(run, judging, alice, bob):
+    question = ask_all(run, judging, sample_size=100)
+    label_all(question, alice, is_hedge)
+    label_all(question, bob, lambda text: "no" if is_hedge(text) == "yes" else "yes")
+
+    result = read_result(question)
+
+    assert result.estimate.kappa.value == 1.0
+    assert result.agreement == pytest.approx(-1.0)
+    assert HandLabel.objects.count() == 40
+
+
+def test_an_unknown_label_is_refused(run, judging, alice):
+    question = ask_all(run, judging, sample_size=20)
+    place = services.places_for(question, alice)[0]
+
+    with pytest.raises(UserError) as error:
+        services.label_by_hand(question, alice, place, "perhaps")
+
+    assert error.value.code == "question.unknown_label"
+
+
+def test_kinds_are_counted_without_case_and_signs(run, judging):
+    question = ask_all(run, judging, sample_size=160)
+
+    num_yes = labels_of(question).count("yes")
+    assert read_result(question).kinds == [("a hedge", num_yes)]
+
+
+def test_a_label_is_saved_as_a_tag(run, judging, alice):
+    question = ask_all(run, judging, sample_size=160)
+    num_yes = labels_of(question).count("yes")
+
+    assert services.save_as_tag(question, alice, "yes") == num_yes
+    assert services.save_as_tag(question, alice, "yes") == 0
+    assert (
+        f"q{question.pk}:yes"
+        in json.dumps(
+            list(question.sample.first().group.tags.values_list("name", flat=True))
+        )
+        or num_yes < 160
+    )
+
+
+def test_a_deleted_question_takes_its_labels_along(run, judging, alice):
+    question = ask_all(run, judging, sample_size=20)
+    label_all(question, alice, is_hedge)
+
+    services.delete(question, alice)
+
+    assert not HandLabel.objects.exists()
