@@ -20,6 +20,7 @@ from dashboard.accounts.models import AuditEntry, Team, User
 from dashboard.alerts.models import Alert, Channel, Rule
 from dashboard.alerts.services import shown_address
 from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.questions.models import Question
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import Group
@@ -115,6 +116,13 @@ OBJECT_TYPES: Mapping[str, ObjectType] = MappingProxyType(
             query=lambda version: {"version": version.number},
         ),
         "probe": ObjectType("test", Probe, "probe"),
+        "question": ObjectType(
+            "question",
+            Question,
+            "question",
+            beside=("run",),
+            args=lambda question: [question.run_id, question.pk],
+        ),
         "rescoring": ObjectType("rescoring", Rescoring, "rescoring"),
         "report": ObjectType("report", Report, "report"),
         "group": ObjectType(

@@ -354,6 +354,7 @@ PAGES = (
     Entry("Invitations", "team_invitations", "team settings", "manage"),
     Entry("Roles", "team_roles", "permissions viewer admin owner settings"),
     Entry("Ray cluster", "team_compute", "compute gpu nodes settings"),
+    Entry("Judges", "team_judges", "questions model endpoint price settings"),
     Entry("Storage", "team_storage", "disk quota retention settings"),
     Entry("API tokens", "tokens", "keys settings"),
     Entry("API reference", "docs", "rest endpoints openapi"),

@@ -32,6 +32,7 @@ from dashboard.pages import (
     mismatch,
     probes,
     prompts,
+    questions,
     recipes,
     reports,
     rescoring,
@@ -516,6 +517,20 @@ SAMPLES = [
     path("<int:run_id>/completions/", completions.completions, name="completions"),
     path("<int:run_id>/prompts/", prompts.run_prompts, name="run_prompts"),
     path("<int:run_id>/prompts/<int:prompt>/", prompts.run_prompt, name="run_prompt"),
+    path("<int:run_id>/questions/", questions.run_questions, name="run_questions"),
+    path(
+        "<int:run_id>/questions/<int:question_id>/", questions.question, name="question"
+    ),
+    path(
+        "<int:run_id>/questions/<int:question_id>/progress",
+        questions.question_progress,
+        name="question_progress",
+    ),
+    path(
+        "<int:run_id>/questions/<int:question_id>/check",
+        questions.question_check,
+        name="question_check",
+    ),
     path("prompts/", prompts.prompts_of_runs, name="prompts_of_runs"),
     path("<int:run_id>/reward-log/", groups.reward_log, name="run_reward_log"),
     path("<int:run_id>/signals/<chart>.json", groups.signals, name="run_signals"),
@@ -577,6 +592,7 @@ PERSONAL = [
 STORAGE = [
     path("settings/storage", team_admin.team_storage, name="team_storage"),
     path("settings/compute", team_admin.team_compute, name="team_compute"),
+    path("settings/judges", questions.team_judges, name="team_judges"),
 ]
 
 urlpatterns = [

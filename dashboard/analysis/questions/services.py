@@ -247,8 +247,8 @@ def delete(question: Question, user: User | None) -> None:
     question.delete()
 
 
-def get_question(team: Team, question_id: int) -> Question:
-    return get_object_or_404(team.questions.select_related(*RELATED), pk=question_id)
+def get_question(team: Team, question_id: int, run: Run | None = None) -> Question:
+    return get_object_or_404(list_questions(team, run), pk=question_id)
 
 
 def list_questions(team: Team, run: Run | None = None) -> QuerySet[Question]:

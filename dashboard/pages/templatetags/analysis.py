@@ -43,6 +43,12 @@ def percent(share: float | None) -> str:
 
 
 @register.filter
+def points(difference: float) -> str:
+    """Write a difference of shares: +12.3 points."""
+    return f"{signed(100 * difference)} points"
+
+
+@register.filter
 def reasons(unmeasured: list[Finding]) -> list[tuple[str, list[str]]]:
     """List why signals were not measured, each reason with their titles."""
     titles_by_reason: dict[str, list[str]] = {}

@@ -43,6 +43,7 @@ RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("groups", "By step", "groups"),
         ("completions", "Search", "completions"),
         ("prompts", "By prompt", "run_prompts"),
+        ("questions", "Questions", "run_questions"),
         ("reward-log", "Reward log", "run_reward_log"),
     ),
     "Health": (

@@ -1,0 +1,281 @@
+"""Questions about a run's completions, labels of people, and a team's judges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from dashboard.accounts.access import (
+    get_managing_membership,
+    get_membership,
+    get_membership_for,
+    get_writing_membership,
+    look_up,
+)
+from dashboard.accounts.models import Membership, Team
+from dashboard.accounts.services import record
+from dashboard.analysis.questions import services
+from dashboard.analysis.questions.estimates import difference
+from dashboard.analysis.questions.figures import draw_windows
+from dashboard.analysis.questions.forms import JudgeForm, QuestionForm
+from dashboard.analysis.questions.models import CompletionLabel, Question
+from dashboard.analysis.questions.results import read_draws, read_result
+from dashboard.jobs.queue import waiting_reason
+from dashboard.pages.requests import Request, read_id, redirect_with, report_refusal
+from dashboard.runs.models import Run
+from dashboard.runs.queries import get_run
+
+PER_PAGE = 50
+EXCERPT = 160  # characters around a quote
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_membership_for, run=get_run)
+def run_questions(
+    request: Request, membership: Membership, team: Team, run: Run
+) -> HttpResponse:
+    """List a run's questions, and ask one of the completions that the query finds."""
+    again = _again(request, team)
+    start = {}
+    if again:
+        start = {
+            "text": again.text,
+            "labels": "\n".join(
+                f"{label['name']}: {label['meaning']}".removesuffix(": ")
+                for label in again.labels
+            ),
+            "sample_size": again.sample_size,
+            "shows_prompt": again.shows_prompt,
+            "judge": team.judges.filter(name=again.judge["name"]).first(),
+        }
+    query = again.query if again else _filters(request)
+    form = QuestionForm(team, request.POST or None, initial=start)
+    if request.method == "POST":
+        get_writing_membership(request, team.slug)
+    if form.is_valid():
+        fields = form.cleaned_data
+        try:
+            question = services.ask(run=run, user=request.user, query=query, **fields)
+        except ValueError as error:
+            form.add_error(None, str(error))
+        else:
+            return redirect("question", team.slug, run.pk, question.pk)
+    context = {
+        "team": team,
+        "run": run,
+        "tab": "questions",
+        "form": form,
+        "query": query,
+        "again": again,
+        "can_manage": membership.can_manage,
+        "listed": [
+            (question, read_result(question), services.read_spent(question))
+            for question in services.list_questions(team, run)
+        ],
+    }
+    status = 422 if form.errors else 200
+    return render(request, "questions/list.html", context, status=status)
+
+
+def _again(request: Request, team: Team) -> Question | None:
+    """Return the question that the form begins with."""
+    number = read_id(request.GET.get("again"))
+    return None if number is None else services.get_question(team, number)
+
+
+def _filters(request: Request) -> str:
+    query = request.GET.copy()
+    for name in ("page", "start", "before", "sort", "again"):
+        query.pop(name, None)
+    return query.urlencode()
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_membership_for, run=get_run)
+def question(
+    request: Request, membership: Membership, team: Team, run: Run, question_id: int
+) -> HttpResponse:
+    """?label= of the quotes, ?page= of them, ?with= another question to compare."""
+    asked = services.get_question(team, question_id, run)
+    if request.method == "POST":
+        get_writing_membership(request, team.slug)
+        return _act(request, team, asked)
+    context = _context(team, asked)
+    result = context["result"]
+    if result:
+        label = request.GET.get("label", "")
+        label = label if label in asked.names else asked.names[0]
+        quotes = (
+            asked.sample.filter(label=label)
+            .select_related("group")
+            .prefetch_related("group__packed_completions")
+            .order_by("rank")
+        )
+        page = Paginator(quotes, PER_PAGE).get_page(request.GET.get("page"))
+        context |= {
+            "label": label,
+            "page": page,
+            "quotes": [(place, *_excerpt(place)) for place in page],
+            "figures": {"windows": draw_windows(result, asked.names[0])},
+            "others": _others(team, asked, request.GET.get("with")),
+        }
+    return render(request, "questions/question.html", context)
+
+
+def _context(team: Team, asked: Question) -> dict[str, Any]:
+    result = read_result(asked)
+    return {
+        "team": team,
+        "run": asked.run,
+        "tab": "questions",
+        "question": asked,
+        "result": result,
+        "shares": _shares(asked, result),
+        "spent": services.read_spent(asked),
+        "waiting": waiting_reason(asked.job) if asked.job else "",
+        "is_tried": asked.budget_tokens is None,
+        "num_by_hand": services.NUM_BY_HAND,
+    }
+
+
+def _shares(asked: Question, result: Any) -> list[tuple[str, Any, Any]]:
+    """Each label with its share as the judge sees it, and corrected."""
+    if result is None:
+        return []
+    truth = result.estimate.truth or [None] * len(asked.names)
+    return list(zip(asked.names, result.estimate.judge, truth, strict=True))
+
+
+def _excerpt(place: CompletionLabel) -> tuple[str, str, str]:
+    """Return the text before the quote, the quote, and the text after it."""
+    text = place.group.completions[place.position].policy_text
+    if place.quote_from is None or place.quote_to is None:
+        return text[: 2 * EXCERPT], "", ""
+    start, end = place.quote_from, place.quote_to
+    return (
+        text[max(0, start - EXCERPT) : start],
+        text[start:end],
+        text[end : end + EXCERPT],
+    )
+
+
+def _others(team: Team, asked: Question, chosen: str | None) -> list[dict[str, Any]]:
+    """List the same question about other runs, with the difference to the chosen."""
+    same = services.list_questions(team).filter(text=asked.text, labels=asked.labels)
+    others = []
+    for other in same.exclude(run=asked.run)[:PER_PAGE]:
+        found = None
+        if chosen == str(other.pk):
+            ours, theirs = read_draws(asked), read_draws(other)
+            found = difference(ours, theirs) if ours and theirs else None
+        others.append(
+            {"question": other, "is_chosen": chosen == str(other.pk), "found": found}
+        )
+    return others
+
+
+def _act(request: Request, team: Team, asked: Question) -> HttpResponse:
+    action, _, argument = request.POST.get("action", "").partition(":")
+    with report_refusal(request):
+        if action == "start":
+            services.start(asked, request.user)
+        elif action == "try":
+            services.try_again(asked, request.user)
+        elif action == "stop":
+            services.stop(asked, request.user)
+        elif action == "tag":
+            num = services.save_as_tag(asked, request.user, argument)
+            messages.success(request, f"Tagged {num:,} completions.")
+        elif action == "delete":
+            services.delete(asked, request.user)
+            return redirect_with(
+                request,
+                "Deleted the question.",
+                "run_questions",
+                team.slug,
+                asked.run_id,
+            )
+    return redirect("question", team.slug, asked.run_id, asked.pk)
+
+
+@require_safe
+@look_up(get_membership_for, run=get_run)
+def question_progress(
+    request: Request, membership: Membership, team: Team, run: Run, question_id: int
+) -> HttpResponse:
+    """Show the progress; requested every second while it changes."""
+    asked = services.get_question(team, question_id, run)
+    response = render(request, "questions/progress.html", _context(team, asked))
+    if not asked.is_open:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_membership_for, run=get_run)
+def question_check(
+    request: Request, membership: Membership, team: Team, run: Run, question_id: int
+) -> HttpResponse:
+    """Label completions without the judge's label; ?num= of them in all."""
+    asked = services.get_question(team, question_id, run)
+    num = min(read_id(request.GET.get("num")) or services.NUM_BY_HAND, 500)
+    if request.method == "POST":
+        get_writing_membership(request, team.slug)
+        place = get_object_or_404(
+            asked.sample, pk=read_id(request.POST.get("place")) or 0
+        )
+        with report_refusal(request):
+            services.label_by_hand(
+                asked, request.user, place, request.POST.get("label", "")
+            )
+        return redirect(request.get_full_path())
+    places = services.places_for(asked, request.user, num=num)
+    place = places[0] if places else None
+    context = {
+        "team": team,
+        "run": run,
+        "tab": "questions",
+        "question": asked,
+        "place": place,
+        "num": num,
+        "num_left": len(places),
+        "text": place.group.completions[place.position].policy_text if place else "",
+    }
+    return render(request, "questions/check.html", context)
+
+
+def get_changing_membership(request: HttpRequest, slug: str) -> Membership:
+    """Return the membership: for reading, or with POST for changing the team."""
+    is_post = request.method == "POST"
+    return (get_managing_membership if is_post else get_membership)(request, slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_changing_membership)
+def team_judges(request: Request, membership: Membership, team: Team) -> HttpResponse:
+    form = JudgeForm(request.POST or None)
+    form.instance.team = team
+    if request.method == "POST":
+        action, _, number = request.POST.get("action", "").partition(":")
+        if action == "delete":
+            judge = get_object_or_404(team.judges, pk=read_id(number) or 0)
+            record(team, request.user, "judge.deleted", team, name=judge.name)
+            judge.delete()
+            return redirect_with(request, f"Deleted {judge}.", "team_judges", team.slug)
+        if form.is_valid():
+            judge = form.save()
+            record(team, request.user, "judge.added", team, name=judge.name)
+            return redirect_with(request, f"Added {judge}.", "team_judges", team.slug)
+    context = {
+        "team": team,
+        "can_manage": membership.can_manage,
+        "judges": team.judges.order_by("name"),
+        "form": form,
+    }
+    status = 422 if form.errors else 200
+    return render(request, "questions/judges.html", context, status=status)
