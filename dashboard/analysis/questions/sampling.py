@@ -135,10 +135,12 @@ def _read(
     for at in np.unique(number).tolist():
         is_here = number == at
         of_groups, of_positions = groups[is_here], positions[is_here]
-        distinct, starts = np.unique(of_groups, return_index=True)
+        # a group's completions stand together; groups are not by their ids
+        starts = np.append(0, np.flatnonzero(np.diff(of_groups)) + 1)
+        ends = np.append(starts[1:], len(of_groups))
+        distinct = of_groups[starts]
         window = windows[at]
         window.add(hash_keys(seed, distinct), distinct, most=most)
-        ends = np.append(starts[1:], len(of_groups))
         kept = set(window.groups.tolist())
         window.positions = {k: v for k, v in window.positions.items() if k in kept}
         for group, start, end in zip(

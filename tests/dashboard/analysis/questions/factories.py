@@ -18,14 +18,19 @@ COMPLETION = re.compile(r"\[begin (\w+) completion\]\n(.*)\n\[end \1\]", re.DOTA
 
 
 def make_hedging_run(
-    team: Team, *, num_steps: int = 10, num_prompts: int = 4, name: str = "hedger"
+    team: Team,
+    *,
+    num_steps: int = 10,
+    num_prompts: int = 4,
+    name: str = "hedger",
+    is_stored: bool = True,
 ) -> Run:
     """Groups of four, of which later steps hedge more: completion p of prompt n in step
     s hedges if (s + n + p) % 4 < s // 3.
     """
     run = make_run(team, name=name, last_step=num_steps)
     for step in range(1, num_steps + 1):
-        for prompt in range(num_prompts):
+        for prompt in reversed(range(num_prompts)):  # ids are not by prompt
             make_group(
                 run,
                 step,
@@ -38,7 +43,8 @@ def make_hedging_run(
                     for at in range(4)
                 ],
             )
-    make_blocks(run)
+    if is_stored:
+        make_blocks(run)
     return run
 
 

@@ -15,9 +15,9 @@ from dashboard.analysis.questions.sampling import (
 from tests.dashboard.analysis.questions.factories import make_hedging_run
 
 
-@pytest.fixture
-def run(team):
-    return make_hedging_run(team)
+@pytest.fixture(params=["from the table", "from blocks"])
+def run(team, request):
+    return make_hedging_run(team, is_stored=request.param == "from blocks")
 
 
 def draw(run, size, *, seed=0, query=""):
