@@ -109,9 +109,11 @@ def question(
     result = context["result"]
     if result:
         label = request.GET.get("label", "")
-        label = label if label in asked.names else asked.names[0]
+        if label not in asked.names:
+            label = "" if context["is_tried"] else asked.names[0]
+        labelled = asked.sample.exclude(label="")
         quotes = (
-            asked.sample.filter(label=label)
+            (labelled.filter(label=label) if label else labelled)
             .select_related("group")
             .prefetch_related("group__packed_completions")
             .order_by("rank")

@@ -106,7 +106,9 @@ def wilson_interval(share: float, num: float) -> Share:
     reach = z * math.sqrt(share * (1 - share) / num + z**2 / (4 * num**2))
     reach /= 1 + z**2 / num
     return Share(
-        value=share, low=max(0.0, middle - reach), high=min(1.0, middle + reach)
+        value=share,
+        low=max(0.0, middle - reach) if share > 0 else 0.0,  # but for rounding
+        high=min(1.0, middle + reach) if share < 1 else 1.0,
     )
 
 

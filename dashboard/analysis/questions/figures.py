@@ -9,6 +9,8 @@ import plotly.graph_objects as go
 from dashboard.analysis.questions.results import Result
 from dashboard.runs.charts.chart import figure_tree
 
+SMALLEST_TOP = 0.1  # of the axis
+
 
 def draw_windows(result: Result, label: str) -> dict[str, Any]:
     """Draw the share as the judge sees it, dotted, and corrected with its band."""
@@ -20,6 +22,10 @@ def draw_windows(result: Result, label: str) -> dict[str, Any]:
         for first, last in spans
     ]
     corrected = [share for _, share in windows.values()]
+    top = max(
+        [SMALLEST_TOP, *(raw.value for raw, _ in windows.values())]
+        + [share.high for share in corrected if share]
+    )
     traces = []
     if corrected and all(corrected):
         traces += _band(middles, corrected)
@@ -51,7 +57,7 @@ def draw_windows(result: Result, label: str) -> dict[str, Any]:
         yaxis={
             "title": {"text": f"share of {label}"},
             "tickformat": ".0%",
-            "range": [0, None],
+            "range": [0, 1.05 * top],
         },
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     )

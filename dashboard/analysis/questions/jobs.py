@@ -62,7 +62,11 @@ def _draw(context: Context, question: Question) -> None:
         selections, size=question.sample_size, seed=question.seed
     )
     if not sample:
-        raise ValueError("No completion of the run matches. Change the filter.")
+        raise ValueError(
+            "No completion of the run matches the filter."
+            if question.query
+            else "The run has no completions yet."
+        )
     context.check()
     with transaction.atomic():
         if not context.held().exists():

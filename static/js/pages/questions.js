@@ -1,5 +1,8 @@
 // A question's chart; a ready question fills the form.
 import { drawCards } from "../charts/cards.js";
+import { bindKeys } from "../keys.js";
+
+bindKeys();
 
 for (const button of document.querySelectorAll("[data-question]")) {
   button.addEventListener("click", () => {
