@@ -28,6 +28,7 @@ from dashboard.api import (
     members,
     probes,
     prompts,
+    questions,
     queue,
     recipes,
     reports,
@@ -105,6 +106,7 @@ def make_api() -> NinjaAPI:
             recipes.versions_router,
         ),  # whose /recipes/check would match a number's route
         ("/recipes", recipes.router),
+        ("/questions", questions.router),
         ("/rescorings", rescoring.router),
         ("/workers", queue.workers_router),
         ("/members", members.router),

@@ -316,6 +316,19 @@ def label_by_hand(
 
 
 @transaction.atomic
+def label_many(question: Question, user: User | None, labels: dict[int, str]) -> None:
+    """Store labels by the place's number, all or none. UserError for an unknown one."""
+    places = question.sample.in_bulk(labels)
+    if unknown := sorted(labels.keys() - places.keys()):
+        raise UserError(
+            "question.unknown_place",
+            f"The question has no completion with the number {unknown[0]}.",
+        )
+    for pk, label in labels.items():
+        label_by_hand(question, user, places[pk], label)
+
+
+@transaction.atomic
 def save_as_tag(question: Question, user: User | None, label: str) -> int:
     """Tag the completions with this label; return how many are new."""
     if label not in question.names:

@@ -13,6 +13,7 @@ from dashboard.supervision.external_runs import Opening, open_run
 from dashboard.transfers.models import RunImport
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
+from tests.dashboard.analysis.questions.factories import ask
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
@@ -52,6 +53,7 @@ def known_things(team: Team, user: User) -> dict[str, int | str]:
         "rows_format": "jsonl",
         "recipe_id": run.recipe_version.recipe_id,
         "alert_id": make_alert(run, make_rule(team)).pk,
+        "question_id": ask(run).pk,
         "rescoring_id": start(run).pk,
         "worker_id": make_worker().pk,
         "sweep_id": Sweep.objects.create(team=team, name="Rates").pk,

@@ -29,6 +29,9 @@ SCOPES: dict[str, str | None] = {
     "dataset_upload": "read",
     "recipes": "read",
     "recipe_versions": "read",
+    "questions": "read",
+    "question": "read",
+    "question_labels": "read",
     "rescorings": "read",
     "rescoring": "read",
     "workers": "read",
@@ -86,6 +89,11 @@ SCOPES: dict[str, str | None] = {
     "delete_dataset": "write",
     "create_recipe": "write",
     "create_recipe_version": "write",
+    "ask": "write",
+    "start_question": "write",
+    "stop_question": "write",
+    "label_by_hand": "write",
+    "delete_question": "write",
     "rescore": "write",
     "stop_rescoring": "write",
     "launch_sweep": "write",
@@ -136,6 +144,7 @@ BODIES: dict[str, object] = {
     "publish_checkpoint": {"name": "x"},
     "try_checkpoint": {"prompt": "1+1="},
     "save_report": {"number": 1},
+    "label_by_hand": {"labels": []},
     "make_run_import": {"name": "x"},
     "extend": {"num_steps": 9},
     "change_settings": {"settings": {"checkpoint.every_steps": 5}},
@@ -152,7 +161,13 @@ ABSENT = {
     *("run_log", "run_log_file"),
 }
 REMOVING = {
-    *("delete_report", "delete_rescoring", "discard_run_import", "unpublish_model"),
+    *(
+        "delete_question",
+        "delete_report",
+        "delete_rescoring",
+        "discard_run_import",
+        "unpublish_model",
+    ),
     "delete_run",
 }
 # Lists without a team, or of the token's owner.

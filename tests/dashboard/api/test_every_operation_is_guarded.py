@@ -206,6 +206,7 @@ def test_numbers_in_a_body_are_looked_for_in_the_team_too(addresses, team, charl
     preset = TeamPreset.objects.create(team=team, name="Ours", config=run.config)
     program = Program(make_token(charlie, "admin"))
     requested: dict[str, list[dict[str, object]]] = {
+        "/questions": [{"run_id": run.pk, "text": "?", "judge": "judge"}],
         "/rescorings": [{"run_id": run.pk}],
         "/alert-rules": [{"metric": "m", "kind": "missing", "run_id": run.pk}],
         "/dataset-fetches": [{"link": "a/b", "dataset_id": dataset_id}],

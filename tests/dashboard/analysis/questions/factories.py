@@ -65,14 +65,15 @@ def answer_honestly(asked: dict[str, Any]) -> str:
     return reply_of("no")
 
 
-def make_judge(team: Team, judging: Judging, **fields: Any) -> TeamJudge:
+def make_judge(team: Team, judging: Judging | None = None, **fields: Any) -> TeamJudge:
+    url = judging.url if judging else "https://judge.example.com/v1"
     return team.judges.create(
-        **{"name": "judge", "base_url": judging.url, "model": "m"} | fields
+        **{"name": "judge", "base_url": url, "model": "m"} | fields
     )
 
 
 def ask(
-    run: Run, judging: Judging, *, user: User | None = None, **fields: Any
+    run: Run, judging: Judging | None = None, *, user: User | None = None, **fields: Any
 ) -> Question:
     judge = run.team.judges.first() or make_judge(run.team, judging)
     text = fields.pop("text", "Does it hedge?")
