@@ -51,6 +51,7 @@ GROUPS = {
     ),
     "Inspect": (
         "inspect-samples",
+        "questions",
         "token-values",
         "prompts",
         "signal-charts",

@@ -8,7 +8,7 @@ Dirichlet(p̂·n_eff + ½) and R[j] ~ Dirichlet(counts + ½).
 
 Source: post-stratified prediction-powered inference (Angelopoulos et al. 2023,
 arXiv:2301.09633; Fisch et al. 2024, arXiv:2406.04291); windows by Rogan and Gladen
-(1978); PPI++ (arXiv:2311.01453).
+(1978).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ Indices = NDArray[np.int64]
 NUM_DRAWS = 4_000
 PRIOR = 0.5  # of Jeffreys, for shares
 LEAST_YOUDEN = 0.05  # of Se + Sp - 1: below it a judge cannot tell them apart
-LEAST_RANDOM = 100  # labels, for a prediction-powered mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,8 +113,8 @@ def wilson_interval(share: float, num: float) -> Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draws:
-    """D draws of what is not known: the judge's shares [D, K] and its errors [D, K, K],
-    with the estimates of both.
+    """D draws of the judge's shares [D, K] and of its errors [D, K, K], with the estimates
+    of both.
     """
 
     shares: Array
@@ -148,7 +147,7 @@ class Draws:
 
 
 def draw(judged: Judged, *, seed: int) -> Draws | None:
-    """None if people labelled none of a label that the judge gave."""
+    """Return draws; None if people labelled none of a label that the judge gave."""
     counts, share = judged.counts, judged.shares
     of_judge = counts.sum(axis=1)
     if ((share > 0) & (of_judge == 0)).any():
@@ -175,7 +174,7 @@ def of_draws(value: float, draws: Array) -> Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """Of each label; `windows` of the first label, by window. None: not known."""
+    """Shares of each label; `windows` of the first label, by window. None: unknown."""
 
     judge: list[Share]
     num_effective: float
@@ -284,7 +283,7 @@ def _trend(
 
 
 def _parts(judged: Judged) -> bool:
-    """Whether people call a label of the judge's otherwise late than early: Wilson's
+    """Tell whether people call a label of the judge's otherwise late than early: Wilson's
     intervals part.
     """
     is_labelled = judged.hand >= 0
@@ -311,34 +310,3 @@ def difference(ours: Draws, theirs: Draws, *, label: int = 0) -> Share:
         ours.truth_share[label] - theirs.truth_share[label],
         ours.truth[:, label] - theirs.truth[:, label],
     )
-
-
-def prediction_powered_mean(
-    labels: Array, judged: Array, unlabelled: Array
-) -> Share | None:
-    """Return a share by labels of completions that were drawn at random (PPI++).
-
-    θ = λ·mean f over N unlabelled + mean(Y - λf) over n, Var = λ² Var(f)/N +
-    Var(Y - λf)/n, λ = Cov(Y, f) / ((1 + n/N) Var f), cut to [0, 1].
-
-    Args:
-        labels: Y [n], of people; judged: f [n], the judge's of the same.
-        unlabelled: f [N], the judge's of the others.
-
-    Returns:
-        None below 100 labels, where the interval does not hold.
-    """
-    n, others = len(labels), len(unlabelled)
-    if n < LEAST_RANDOM or not others:
-        return None
-    spread = float(np.var(np.append(judged, unlabelled), ddof=1))
-    shared = float(np.cov(labels, judged)[0, 1])
-    weight = 0.0
-    if spread > 0:
-        weight = min(max(shared / ((1 + n / others) * spread), 0.0), 1.0)
-    rest = labels - weight * judged
-    value = weight * float(unlabelled.mean()) + float(rest.mean())
-    variance = weight**2 * float(np.var(unlabelled, ddof=1)) / others
-    variance += float(np.var(rest, ddof=1)) / n
-    reach = NORMAL.inv_cdf((1 + CONFIDENCE) / 2) * math.sqrt(variance)
-    return Share(value=value, low=max(0.0, value - reach), high=min(1.0, value + reach))

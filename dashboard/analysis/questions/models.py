@@ -47,7 +47,7 @@ class TeamJudge(models.Model):
 
 
 class Question(JobTarget):
-    """What a judge is asked of a sample of a run's completions; it never changes.
+    """A question that a judge is asked of a sample of completions; it never changes.
 
     Its sample is drawn by its first job, which labels the first `goal` of it: some to
     try, and all once it is started.

@@ -33,7 +33,7 @@ class Result:
 
 
 def read_result(question: Question) -> Result | None:
-    """None while nothing is labelled. Two queries."""
+    """Sum up the labels; None while nothing is labelled. Two queries."""
     places = list(question.sample.order_by("rank"))
     labelled = [place for place in places if place.label]
     if not labelled:
@@ -86,7 +86,7 @@ def judged_of(
     labelled: list[CompletionLabel],
     hands: dict[int, list[HandLabel]],
 ) -> Judged:
-    """The first person's label of a place counts."""
+    """Return arrays of the labels; the first person's label of a place counts."""
     number = {name: n for n, name in enumerate(question.names)}
     decided = {
         pk: next((hand.label for hand in of if hand.label), "")

@@ -151,7 +151,7 @@ def _enqueue(question: Question, user: User | None) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """What the judge was asked, and what all of the sample is expected to take.
+    """Tokens and costs of what was asked, and those expected of the whole sample.
 
     Costs are in the team's currency; None without prices.
     """
