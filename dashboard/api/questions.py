@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -9,7 +10,6 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.analysis.questions import services
-from dashboard.analysis.questions.estimates import Share
 from dashboard.analysis.questions.models import (
     MAX_LABEL_CHARS,
     CompletionLabel,
@@ -43,10 +43,6 @@ class ShareOut(Schema):
     low: float = Field(description="Of the 95% interval.", examples=[0.117])
     high: float = Field(examples=[0.444])
 
-    @classmethod
-    def of(cls, share: Share | None) -> ShareOut | None:
-        return None if share is None else fill(cls, share)
-
 
 class LabelShareOut(Schema):
     label: str = Field(examples=["yes"])
@@ -71,16 +67,16 @@ class QuestionOut(JobOut):
 class QuestionDetail(QuestionOut):
     num_sampled: int
     num_asked: int
-    num_labelled: int
-    num_by_hand: int = Field(description="Completions that people labelled.")
+    num_labelled: int = 0
+    num_by_hand: int = Field(0, description="Completions that people labelled.")
     num_tokens: int
     cost: float | None = Field(description="null: the judge has no prices.")
     expected_tokens: int | None = Field(description="Of the whole sample.")
     expected_cost: float | None
-    shares: list[LabelShareOut]
-    kappa: ShareOut | None = Field(description="Cohen's κ of judge and people.")
-    sensitivity: ShareOut | None
-    specificity: ShareOut | None
+    shares: list[LabelShareOut] = Field([])
+    kappa: ShareOut | None = Field(None, description="Cohen's κ of judge and people.")
+    sensitivity: ShareOut | None = None
+    specificity: ShareOut | None = None
 
 
 def question_out(row: Question, *, tells_why: bool = False) -> QuestionOut:
@@ -155,27 +151,24 @@ def ask(request: ApiRequest, payload: QuestionIn) -> Status[QuestionOut]:
 def question(request: ApiRequest, question_id: Id) -> QuestionDetail:
     asked = services.get_question(request.auth.team, question_id)
     result, spent = read_result(asked), services.read_spent(asked)
-    estimate = result.estimate if result else None
-    truth = (estimate and estimate.truth) or [None] * len(asked.names)
-    return fill(
-        QuestionDetail,
-        spent,
-        **question_out(asked, tells_why=True).model_dump(),
-        num_labelled=result.num_labelled if result else 0,
-        num_by_hand=result.num_by_hand if result else 0,
-        shares=[
-            LabelShareOut(
-                label=name, judge=ShareOut.of(share), corrected=ShareOut.of(corrected)
-            )
-            for name, share, corrected in zip(
-                asked.names, estimate.judge, truth, strict=True
-            )
-        ]
-        if estimate
-        else [],
-        kappa=ShareOut.of(estimate and estimate.kappa),
-        sensitivity=ShareOut.of(estimate and estimate.sensitivity),
-        specificity=ShareOut.of(estimate and estimate.specificity),
+    labelled: dict[str, Any] = (
+        {
+            "num_labelled": result.num_labelled,
+            "num_by_hand": result.num_by_hand,
+            "shares": [asdict(share) for share in result.shares],
+            **{
+                name: (share := getattr(result.estimate, name)) and asdict(share)
+                for name in ("kappa", "sensitivity", "specificity")
+            },
+        }
+        if result
+        else {}
+    )
+    return QuestionDetail.model_validate(
+        question_out(asked, tells_why=True).model_dump()
+        | asdict(spent)
+        | {"num_tokens": spent.num_tokens}
+        | labelled
     )
 
 

@@ -130,27 +130,17 @@ def question(
 
 
 def _context(team: Team, asked: Question) -> dict[str, Any]:
-    result = read_result(asked)
     return {
         "team": team,
         "run": asked.run,
         "tab": "questions",
         "question": asked,
-        "result": result,
-        "shares": _shares(asked, result),
+        "result": read_result(asked),
         "spent": services.read_spent(asked),
         "waiting": waiting_reason(asked.job) if asked.job else "",
         "is_tried": asked.budget_tokens is None,
         "num_by_hand": services.NUM_BY_HAND,
     }
-
-
-def _shares(asked: Question, result: Any) -> list[tuple[str, Any, Any]]:
-    """Each label with its share as the judge sees it, and corrected."""
-    if result is None:
-        return []
-    truth = result.estimate.truth or [None] * len(asked.names)
-    return list(zip(asked.names, result.estimate.judge, truth, strict=True))
 
 
 def _excerpt(place: CompletionLabel) -> tuple[str, str, str]:
@@ -237,16 +227,16 @@ def question_check(
             )
         return redirect(request.get_full_path())
     places = services.places_for(asked, request.user, num=num)
-    place = places[0] if places else None
+    first = places[0] if places else None
     context = {
         "team": team,
         "run": run,
         "tab": "questions",
         "question": asked,
-        "place": place,
+        "place": first,
         "num": num,
         "num_left": len(places),
-        "text": place.group.completions[place.position].policy_text if place else "",
+        "text": first and first.group.completions[first.position].policy_text,
     }
     return render(request, "questions/check.html", context)
 

@@ -67,8 +67,9 @@ class Judged:
     @property
     def shares(self) -> Array:
         """p̂ [K], weighted."""
-        sums: Array = np.bincount(self.label, self.weight, minlength=self.num_labels)
-        return sums / sums.sum()
+        sums = np.bincount(self.label, self.weight, minlength=self.num_labels)
+        shares: Array = sums / self.weight.sum()
+        return shares
 
     @property
     def counts(self) -> Indices:
@@ -113,8 +114,8 @@ def wilson_interval(share: float, num: float) -> Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draws:
-    """D draws of the judge's shares [D, K] and of its errors [D, K, K], with the estimates
-    of both.
+    """D draws of the judge's shares [D, K] and of its errors [D, K, K], with the
+    estimates of both.
     """
 
     shares: Array
@@ -283,8 +284,8 @@ def _trend(
 
 
 def _parts(judged: Judged) -> bool:
-    """Tell whether people call a label of the judge's otherwise late than early: Wilson's
-    intervals part.
+    """Tell whether people call a label of the judge's otherwise late than early: the
+    intervals (Wilson) part.
     """
     is_labelled = judged.hand >= 0
     if not is_labelled.any():

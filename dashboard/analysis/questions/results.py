@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from dashboard.analysis.questions.estimates import (
     Draws,
     Estimate,
     Judged,
+    Share,
     draw,
     estimate,
 )
@@ -20,8 +22,16 @@ MOST_KINDS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LabelShare:
+    label: str
+    judge: Share  # as the judge sees it
+    corrected: Share | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     estimate: Estimate
+    shares: list[LabelShare]
     num_labelled: int
     num_by_hand: int  # completions that people labelled
     num_undecided: int
@@ -49,8 +59,16 @@ def read_result(question: Question) -> Result | None:
         for place in labelled
         if place.label == asked_for and place.kind
     )
+    found = estimate(judged, seed=question.seed)
+    truth: Sequence[Share | None] = found.truth or [None] * len(question.names)
     return Result(
-        estimate=estimate(judged, seed=question.seed),
+        estimate=found,
+        shares=[
+            LabelShare(label=name, judge=share, corrected=corrected)
+            for name, share, corrected in zip(
+                question.names, found.judge, truth, strict=True
+            )
+        ],
         num_labelled=len(labelled),
         num_by_hand=int((judged.hand >= 0).sum()),
         num_undecided=sum(not any(each.label for each in of) for of in hands.values()),
