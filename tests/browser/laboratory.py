@@ -14,6 +14,7 @@ from dashboard.alerts.delivery import describe_run
 from dashboard.alerts.models import Channel, Event
 from dashboard.analysis.comments import add_comment
 from dashboard.analysis.probes.models import Probe, ProbeGroup
+from dashboard.analysis.questions.services import label_by_hand, places_for
 from dashboard.completions.annotations import Target, add_tag, judge
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
@@ -46,6 +47,7 @@ from tests.dashboard.analysis.probes.factories import (
     make_probe,
     measured,
 )
+from tests.dashboard.analysis.questions.factories import ask, store_answers
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import (
     RIGHT,
@@ -357,11 +359,17 @@ def analyse(run: Run, owner: User) -> Known:
         f"::table runs={run.pk},999999",
         "::chart runs=none",
     ]
+    asked = ask(run, sample_size=100)
+    store_answers(asked)
+    for place in places_for(asked, owner):
+        label_by_hand(asked, owner, place, place.label)
     report = make_report(team, owner, "\n".join(lines), "Does it help?")
     add_comment(owner, report, "It does on held-out prompts.")
     return {
         "probe_id": probe.pk,
         "probe_waiting": make_probe(team, version).pk,
+        "question_id": asked.pk,
+        "question_waiting": ask(run).pk,
         "rescoring_id": done.pk,
         "rescoring_failed": failed.pk,
         "rescoring_waiting": start(run).pk,

@@ -56,6 +56,9 @@ PAGES: dict[str, tuple[str, ...]] = {
         RUN + "completions/?text=numbers+so&match=words",
         RUN + "completions/?surprise=near&tag=reward-hack",
         *(RUN + "prompts/", RUN + "prompts/{prompt}/", RUN + "reward-log/"),
+        *(RUN + "questions/", RUN + "questions/?first_step=2"),
+        *(RUN + "questions/{question_id}/", RUN + "questions/{question_waiting}/"),
+        RUN + "questions/{question_id}/check?num=50",
         *(RUN + "health/", RUN + "health/#length"),
         *(RUN + "health/length/", "/{team}/runs/{failed}/health/"),
         *(RUN + "health/mismatch/", "/{team}/runs/{training}/health/mismatch/"),
@@ -114,7 +117,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "settings": (
         *("/{team}/settings", "/{team}/settings/invitations", "/{team}/settings/roles"),
         *("/{team}/settings/danger", "/{team}/settings/storage", "/{team}/tokens/"),
-        "/{team}/settings/compute",
+        *("/{team}/settings/compute", "/{team}/settings/judges"),
         *("/{team}/settings/storage?days=1", "/{team}/settings/notifications/"),
         *("/{team}/settings/alert-rules/", "/{team}/settings/alert-rules/{rule_id}/"),
         *("/{team}/audit-log/", "/{team}/api/"),
@@ -209,7 +212,7 @@ ELSEWHERE = {
         *("dataset_choice", "notifications", "probe_progress", "recipe_findings"),
         *("report_block", "report_insert", "rescoring_progress", "reward_gallery"),
         *("run_headline", "run_new_model", "run_ranks", "run_samples"),
-        "shell_status",
+        *("question_progress", "shell_status"),
     },
     "moved": {
         *("home", "runs_view"),

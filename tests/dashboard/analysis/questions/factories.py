@@ -4,9 +4,17 @@ import json
 import re
 from typing import Any
 
+from django.utils import timezone
+
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.questions import services
-from dashboard.analysis.questions.models import Question, TeamJudge
+from dashboard.analysis.questions.models import (
+    CompletionLabel,
+    Question,
+    TeamJudge,
+)
+from dashboard.analysis.questions.sampling import draw_sample, matching
+from dashboard.jobs.models import Job, JobState
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
@@ -90,3 +98,34 @@ def ask_all(run: Run, judging: Judging, **fields: Any) -> Question:
     tried = see_through(ask(run, judging, **fields))
     services.start(tried, None)
     return see_through(tried)
+
+
+def store_answers(question: Question) -> None:
+    """As the judge would have replied: every second completion is a case of it."""
+    found = matching(question.run, question.query, None)
+    sample, num_found = draw_sample(found, size=question.sample_size, seed=0)
+    question.sample.bulk_create(
+        CompletionLabel(
+            question=question,
+            group_id=each.group,
+            position=each.position,
+            step=each.step,
+            window=each.window,
+            weight=each.weight,
+            rank=rank,
+            label=question.names[rank % 2],
+            why="It hedges in its first sentence.",
+            kind=f"kind {rank % 3}",
+            quote_from=0,
+            quote_to=4,
+            num_tokens_in=300,
+            num_tokens_out=40,
+        )
+        for rank, each in enumerate(sample)
+    )
+    question.num_found, question.goal = num_found, len(sample)
+    question.budget_tokens = 10**6
+    question.save()
+    Job.objects.filter(kind="question", target_id=question.pk).update(
+        state=JobState.DONE, finished_at=timezone.now()
+    )
