@@ -133,14 +133,14 @@ def ask(request: ApiRequest, payload: QuestionIn) -> Status[QuestionOut]:
         names = ", ".join(team.judges.order_by("name").values_list("name", flat=True))
         message = f"The team has no such judge. It has {names or 'none'}."
         raise refuse_field("body.judge", message, code="question.unknown_judge")
-    fields = payload.model_dump(exclude={"run_id", "judge", "labels"})
+    own = {"text", "query", "sample_size", "seed", "shows_prompt"}
     try:
         question = services.ask(
             run=run,
             user=request.auth.user,
             judge=judge,
             labels=[Label(label.name, label.meaning) for label in payload.labels],
-            **fields,
+            **payload.model_dump(include=own),
         )
     except ValueError as error:
         raise Problem(422, str(error), code=code_of(error)) from error

@@ -145,7 +145,7 @@ def _context(team: Team, asked: Question) -> dict[str, Any]:
 
 def _excerpt(place: CompletionLabel) -> tuple[str, str, str]:
     """Return the text before the quote, the quote, and the text after it."""
-    text = place.group.completions[place.position].policy_text
+    text = place.text
     if place.quote_from is None or place.quote_to is None:
         return text[: 2 * EXCERPT], "", ""
     start, end = place.quote_from, place.quote_to
@@ -236,7 +236,6 @@ def question_check(
         "place": first,
         "num": num,
         "num_left": len(places),
-        "text": first and first.group.completions[first.position].policy_text,
     }
     return render(request, "questions/check.html", context)
 

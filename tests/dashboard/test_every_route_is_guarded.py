@@ -19,6 +19,7 @@ from dashboard.runs.models import SavedView, TeamPreset
 from dashboard.transfers.models import RunImport
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
+from tests.dashboard.analysis.questions.factories import ask
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import start
 from tests.dashboard.api.asking import make_token, token_of
@@ -136,6 +137,11 @@ VIEWERS_POST = {
     "probe_progress": 405,
     "probe_launch": 403,
     "probe_stop": 403,
+    "run_questions": 403,
+    "question": 403,
+    "question_check": 403,
+    "question_progress": 405,
+    "team_judges": 403,
     "rescorings": 405,
     "rescoring_new": 200,  # shows, counts and estimates; a start is refused
     "rescoring": 405,
@@ -444,6 +450,7 @@ def addresses(team, alice, bob, monkeypatch) -> dict[str, str]:
         "chart": "map",
         "signal": "length",
         "export": "annotations",
+        "question_id": ask(run).pk,
         "rescoring_id": start(run).pk,
         "file_format": "jsonl",
         "code": SavedView.objects.create(

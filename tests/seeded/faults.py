@@ -376,8 +376,8 @@ FAULTS = [
     Fault(
         "T3",
         "dashboard/runs/queries.py",
-        "        team=team, id=run_id\n",
-        "        id=run_id\n",
+        "    ).filter(team=team, id=run_id)\n",
+        "    ).filter(id=run_id)\n",
         "tests/dashboard/test_every_route_is_guarded.py tests/dashboard/runs/test_run_pages.py",
     ),
     Fault(

@@ -128,6 +128,11 @@ class CompletionLabel(models.Model):
     def __str__(self) -> str:
         return f"{self.label or 'no label'} of {self.group_id}/{self.position}"
 
+    @property
+    def text(self) -> str:
+        """The text that the policy wrote."""
+        return self.group.completions[self.position].policy_text
+
 
 class HandLabel(models.Model):
     """A person's label of a completion, given without seeing the judge's; "": it could

@@ -256,6 +256,16 @@ def list_questions(team: Team, run: Run | None = None) -> QuerySet[Question]:
     return questions if run is None else questions.filter(run=run)
 
 
+def labelled_examples(question: Question) -> list[CompletionLabel]:
+    """Return the first that the judge labelled, with their texts."""
+    return list(
+        question.sample.exclude(label="")
+        .select_related("group")
+        .prefetch_related("group__packed_completions")
+        .order_by("rank")[:NUM_TRIED]
+    )
+
+
 # Labels of people.
 
 

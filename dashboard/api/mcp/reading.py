@@ -11,6 +11,7 @@ from pydantic import Field
 
 from dashboard.analysis.audit.findings import audit
 from dashboard.analysis.audit.jumps import Around, explain_jump
+from dashboard.analysis.questions.services import get_question, labelled_examples
 from dashboard.analysis.rescoring.services import list_rescorings
 from dashboard.api.alerts import alerts
 from dashboard.api.auth import ApiRequest
@@ -32,6 +33,7 @@ from dashboard.api.mcp.limits import (
 from dashboard.api.mcp.tools import DATA, Arguments, tool
 from dashboard.api.measurements import group_tokens, metrics
 from dashboard.api.problems import refuse_field
+from dashboard.api.questions import question
 from dashboard.api.recipes import (
     RecipeCheckIn,
     RecipeTryIn,
@@ -519,20 +521,31 @@ def try_reward(request: ApiRequest, arguments: TryReward) -> dict[str, Any]:
 
 
 class GetAnalysis(Arguments):
-    kind: Literal["rescoring", "audit", "sweep"]
-    id: IdIn = Field(description="ID of the rescoring or sweep; of an audit, the run's")
+    kind: Literal["rescoring", "question", "audit", "sweep"]
+    id: IdIn = Field(description="Its ID; of an audit, the run's")
     metric: Annotated[str, Field(max_length=120)] = "reward/mean"
 
 
 @tool(
-    "Read a result: a rescoring with its progress; a run's audit (which signals of its "
-    "completions changed, such as length and repetition); or the importance of a "
-    "sweep's settings."
+    "Read a result: a rescoring or a question with its progress; a run's audit (which "
+    "signals of its completions changed, such as length and repetition); or the "
+    f"importance of a sweep's settings. {DATA}"
 )
 def get_analysis(request: ApiRequest, arguments: GetAnalysis) -> dict[str, Any]:
     match arguments.kind:
         case "rescoring":
             return rescoring(request, arguments.id).model_dump(exclude={"spec"})
+        case "question":
+            asked = get_question(request.auth.team, arguments.id)
+            return {
+                **question(request, arguments.id).model_dump(),
+                "examples": [
+                    {"label": place.label, "why": place.why, "text": place.text}
+                    | {"step": place.step, "prompt": place.group.prompt_index}
+                    for place in labelled_examples(asked)
+                ],
+                "url": f"{page_of(request, asked.run_id)}questions/{asked.pk}/",
+            }
         case "sweep":
             filters = SweptFilters.model_validate(
                 {"sweep_id": arguments.id, "metric": arguments.metric}

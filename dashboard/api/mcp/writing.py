@@ -18,6 +18,7 @@ from django.http import HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from pydantic import AfterValidator, Field
 
+from dashboard.analysis.questions.services import NUM_TRIED
 from dashboard.analysis.rescoring.credit import StepSettings
 from dashboard.analysis.rescoring.services import make_estimate, select_steps
 from dashboard.api.auth import ApiRequest
@@ -34,6 +35,7 @@ from dashboard.api.mcp.limits import write
 from dashboard.api.mcp.reading import page_of
 from dashboard.api.mcp.tools import Arguments, tool
 from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.questions import LabelIn, QuestionIn, ask, question, start_question
 from dashboard.api.recipes import find_recipe_version
 from dashboard.api.rescoring import RescoringIn, rescore
 from dashboard.api.runs import (
@@ -61,12 +63,12 @@ SALT = "cohort.mcp.confirm"
 class Deed(Arguments):
     """Arguments of a tool that changes something."""
 
-    dry_run: bool = Field(default=True, description="Only tell what would happen")
+    dry_run: bool = Field(default=True, description="Change nothing")
     confirm: Annotated[str, Field(max_length=200)] = Field(
-        default="", description="`confirm` of the dry run"
+        default="", description="The dry run's"
     )
     key: Annotated[str, Field(max_length=60, pattern=r"^[!-~]*$")] = Field(
-        default="", description="A repeated call with this key takes effect once"
+        default="", description="Repeats take effect once"
     )
 
 
@@ -304,6 +306,63 @@ def control_run(request: ApiRequest, arguments: ControlRun) -> dict[str, Any]:
 
     with transaction.atomic():  # the lock holds from the plan to its execution
         return confirmed(request, arguments, plan=plan, do=do)
+
+
+class AskCompletions(Deed):
+    question: IdIn | None = Field(
+        default=None, description="A tried one: ask about all"
+    )
+    run: IdIn | None = None
+    text: str = ""
+    judge: str = Field(default="", description="Name; an unknown one lists them")
+    labels: list[str] = Field(default=[], description="Without: yes, no")
+    query: str = Field(default="", description="As min_reward=1&text=x")
+    sample: int = 300
+
+    @property
+    def asked(self) -> QuestionIn:
+        return QuestionIn(
+            run_id=self.run or 0,
+            text=self.text,
+            judge=self.judge,
+            labels=[LabelIn(name=name) for name in self.labels],
+            query=self.query,
+            sample_size=self.sample,
+        )
+
+
+@tool(
+    "Ask a judge about a sample of a run's completions. A new question is tried on "
+    "five; call this again with its id as `question` to ask about all. Read labels, "
+    "cost and shares with get_analysis.",
+    readOnlyHint=False,
+    destructiveHint=False,
+    idempotentHint=True,
+    openWorldHint=True,
+)
+def ask_completions(request: ApiRequest, arguments: AskCompletions) -> dict[str, Any]:
+    def do() -> dict[str, Any]:
+        number = arguments.question
+        if number is None:
+            number = ask(request, arguments.asked).value.id
+        else:
+            start_question(request, number)
+        return {"analysis": {"kind": "question", "id": number}}
+
+    def plan() -> tuple[dict[str, Any], Any]:
+        if arguments.question is not None:
+            tried = question(request, arguments.question)
+            facts = [tried.state, tried.num_asked]
+            names = {"num_asked", "num_sampled", "expected_tokens", "expected_cost"}
+            answer = tried.model_dump(include=names)
+        else:
+            run = get_run(request.auth.team, arguments.asked.run_id)
+            facts, answer = [run.attempt], {"run": run.pk, "judge_requests": NUM_TRIED}
+        if arguments.dry_run:
+            try_out(do)
+        return answer, facts
+
+    return confirmed(request, arguments, plan=plan, do=do)
 
 
 class RescoreRun(Deed, RescoringIn):

@@ -4,6 +4,7 @@ from typing import Any
 
 from dashboard.accounts.models import Team, User
 from dashboard.runs.models import RunState, Sweep, TeamPreset
+from tests.dashboard.analysis.questions.factories import ask, store_answers
 from tests.dashboard.analysis.reports.stories import make_report
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.completions.factories import make_run, make_steps
@@ -28,6 +29,8 @@ def make_things(team: Team, user: User, name: str) -> dict[str, int]:
     )
     preset = TeamPreset.objects.create(team=team, name=name, config={})
     make_report(team, user, "::table runs=1", name)
+    asked = ask(run, sample_size=20)
+    store_answers(asked)
     return {
         "run": run.pk,
         "queued": queued.pk,
@@ -35,6 +38,7 @@ def make_things(team: Team, user: User, name: str) -> dict[str, int]:
         "recipe": recipe.pk,
         "sweep": sweep.pk,
         "preset": preset.pk,
+        "question": asked.pk,
         "rescoring": start(run).pk,
     }
 
@@ -63,5 +67,8 @@ def rows_of_tools(things: dict[str, int]) -> list[tuple[str, dict[str, Any]]]:
         ("launch_run", {"from_run": things["queued"], **launch}),
         ("launch_run", {"preset": f"team:{things['preset']}", **launch}),
         ("control_run", {"run": things["queued"], "do": "stop"}),
+        ("get_analysis", {"kind": "question", "id": things["question"]}),
+        ("ask_completions", {"question": things["question"]}),
+        ("ask_completions", {"run": run, "text": "?", "judge": "judge"}),
         ("rescore_run", {"run": run, "recipe": things["recipe"]}),
     ]  # fmt: skip

@@ -18,6 +18,7 @@ from dashboard.completions.tokens import pack_tokens
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.queries import run_directory
+from tests.dashboard.analysis.questions.factories import make_judge
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.api.rows_of_tools import make_things, rows_of_tools
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
@@ -27,7 +28,7 @@ from tests.dashboard.supervision.test_forking_a_run import keep
 
 pytestmark = pytest.mark.django_db
 NEWEST = "2026-07-28"
-WRITING = {"launch_run", "control_run", "rescore_run"}
+WRITING = {"launch_run", "control_run", "ask_completions", "rescore_run"}
 
 
 class Assistant:
@@ -669,6 +670,7 @@ def refusals(assistant, team, monkeypatch):
     launch = launch_of(team)
     ended = make_run(team, "ended", state=RunState.FINISHED)
     make_group(ended, step=1)
+    make_judge(team)
     queued = make_run(team, "queued", state=RunState.QUEUED)
     locked = make_run(team, "locked", state=RunState.QUEUED, locked_at=timezone.now())
     dry = assistant.call("control_run", run=queued.pk, do="stop")
@@ -707,6 +709,13 @@ def refusals(assistant, team, monkeypatch):
                                    "num_steps": 10**6}),
         "key of a control": ("control_run", {"run": locked.pk, "do": "stop",
                                              "key": "used"}),
+        "no judge": ("ask_completions", {"run": ended.pk, "text": "?",
+                                         "judge": "none"}),
+        "no question": ("ask_completions", {"run": ended.pk, "judge": "judge"}),
+        "no run": ("ask_completions", {"text": "?", "judge": "judge"}),
+        "no such question": ("ask_completions", {"question": 10**6}),
+        "bad filter": ("ask_completions", {"run": ended.pk, "text": "?", "query":
+                                           "min_reward=x", "judge": "judge"}),
         "nothing to score": ("rescore_run", {"run": queued.pk}),
         "bad recipe": ("rescore_run", {"run": ended.pk, "spec": {"rules": 1}}),
         "two recipes": ("rescore_run", {"run": ended.pk, "spec": {}, "recipe": 1}),

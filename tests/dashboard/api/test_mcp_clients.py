@@ -58,6 +58,7 @@ def rows_of_tools(run):
         "get_analysis": ({"kind": "audit", "id": run}, "findings"),
         "launch_run": ({"from_run": 10**6}, None),
         "control_run": ({"run": run, "do": "pause"}, None),
+        "ask_completions": ({"run": run, "text": "?", "judge": "none"}, None),
         "rescore_run": ({"run": 10**6}, None),
     }
 

@@ -279,7 +279,7 @@ def test_a_recipe_without_a_highest_reward_lists_its_prompts(
 
     page = alice_client.get(address(learned))
 
-    assert "no highest reward" in words(page)
+    assert "no highest value" in words(page)
     assert [line.kind for line in page.context["lines"]] == ["unscored"] * 5
 
 

@@ -20,6 +20,8 @@ from django.db.models.functions import Now
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.probes.jobs import probe
 from dashboard.analysis.probes.models import Probe
+from dashboard.analysis.questions.models import CompletionLabel
+from dashboard.analysis.questions.services import NUM_TRIED
 from dashboard.analysis.rescoring.models import RescoredStep
 from dashboard.datasets import selections as generated
 from dashboard.datasets import splits
@@ -51,6 +53,11 @@ from dashboard.transfers.import_files import begin_import, store_file
 from dashboard.transfers.models import RunImport
 from tests.dashboard.analysis.probes.factories import make_probe, make_version
 from tests.dashboard.analysis.probes.test_probe_jobs import scripted
+from tests.dashboard.analysis.questions.factories import (
+    answer_honestly,
+    ask,
+    make_hedging_run,
+)
 from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 from tests.dashboard.completions.factories import store_dataset
 from tests.dashboard.datasets.fetching.hub_site import add_model
@@ -58,6 +65,7 @@ from tests.dashboard.datasets.fetching.site import Site, file, web_site
 from tests.dashboard.datasets.test_upload import FILES
 from tests.dashboard.jobs.working import change_kind, do, report_progress, take
 from tests.dashboard.transfers.tools import verl_jsonl
+from tests.trainer.rewards.judge_server import Judging, judge_server
 
 ROWS = FILES["sums.jsonl"]
 Result = Callable[[], int]
@@ -72,8 +80,8 @@ def written(task: str, *, size: int, **_: Any) -> Iterator[Row]:
 class Made:
     """What the kinds' jobs are made of."""
 
-    def __init__(self, team: Team, user: User, site: Site) -> None:
-        self.team, self.user, self.site = team, user, site
+    def __init__(self, team: Team, user: User, site: Site, judging: Judging) -> None:
+        self.team, self.user, self.site, self.judging = team, user, site, judging
 
     def version(self, name: str = "Sums", *, num_rows: int = 4) -> DatasetVersion:
         rows = [
@@ -168,6 +176,12 @@ class Made:
         make_probe(self.team, make_version(self.team))
         return Probe.objects.exclude(metrics={}).count
 
+    def asked(self) -> Result:
+        self.judging.reply = answer_honestly
+        ask(make_hedging_run(self.team, num_steps=2), self.judging, sample_size=20)
+        labelled = CompletionLabel.objects.exclude(label="")
+        return lambda: int(labelled.count() == NUM_TRIED)
+
     def rescored(self) -> Result:
         start(make_scored_run(self.team, num_steps=1))
         return RescoredStep.objects.count
@@ -209,6 +223,7 @@ KINDS: dict[str, Callable[[Made], Result]] = {
     "run_import.read": Made.read,
     "run_import.make": Made.made,
     "rescoring": Made.rescored,
+    "question": Made.asked,
     "model.download": Made.downloaded,
     "probe": Made.probed,
 }
@@ -223,10 +238,11 @@ def made(team, alice, settings, monkeypatch) -> Iterator[Made]:
     monkeypatch.setattr(generated, "generate_rows", written)
     monkeypatch.setattr(results, "count_tokens", lambda _, rows: {3: len(list(rows))})
     change_kind(monkeypatch, "probe", run=partial(probe, command=scripted("finish")))
-    with web_site() as site:
+    with web_site() as site, judge_server() as judging:
         settings.DATASET_HOSTS = site.host
         settings.HUB_ENDPOINT = site.url("")
-        yield Made(team, alice, site)
+        monkeypatch.setenv("COHORT_JUDGE_HOSTS", judging.url.split("/")[2])
+        yield Made(team, alice, site, judging)
 
 
 def test_every_kind_is_in_the_table():

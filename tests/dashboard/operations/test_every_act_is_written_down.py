@@ -20,6 +20,12 @@ WRITES = {
     "rescoring_new": {"rescoring.started"},
     "rescoring_stop": {"rescoring.stop_requested"},
     "rescoring_delete": {"rescoring.deleted"},
+    "run_questions": {"question.tried"},
+    "question": {
+        *("question.tried", "question.started", "question.stop_requested"),
+        *("question.tagged", "question.deleted"),
+    },
+    "team_judges": {"judge.added", "judge.deleted"},
     "run_try": {"probe.started"},
     "runs_act": {
         *("run.tagged", "run.untagged", "run.locked", "run.unlocked"),
@@ -124,6 +130,7 @@ EXEMPT = {
     "sessions_end": ENTRANCE,
     "person_download": "a copy of one's own data",
     "chart_settings": OWN,
+    "question_check": "a label of a completion, which the question shows",
     "metric_pin": "the order of charts, which changes no data",
     "dataset_upload": PENDING,
     "dataset_uploads": PENDING,

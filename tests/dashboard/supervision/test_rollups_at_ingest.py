@@ -139,4 +139,4 @@ def test_rollups_without_passes_are_recomputed(run, claim):
 def test_counts_by_the_highest_reward_are_called_so(run):
     run.summary["correct"] = "highest"
 
-    assert correct_if(run, 1) == "the highest reward that the recipe can give"
+    assert correct_if(run, 1) == "the highest reward that the rules can give"

@@ -12,8 +12,8 @@ class Migration(migrations.Migration):
     dependencies = [
         ("accounts", "0001_squashed"),
         ("jobs", "0001_initial"),
-        ("runs", "0002_no_column_place"),
-        ("samples", "0004_mismatch"),
+        ("runs", "0001_squashed"),
+        ("samples", "0001_squashed"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
