@@ -202,6 +202,7 @@ NOT_LOST = {
             *("dataset_map", "dataset_save", "dataset_split", "dataset_generate"),
             *("dataset_environment", "dataset_environments"),
             *("run_prompts", "reward_new", "probe_launch", "rescoring_new", "run_try"),
+            *("run_questions", "team_judges"),
             *("runs_view_save", "run_new", "run_new_recipe", "run_new_from_toml"),
             *("run_new_rows", "run_new_model"),
             *("checkpoint_publish", "run_imports", "run_import", "alert_rules"),
@@ -222,6 +223,7 @@ NOT_LOST = {
     **dict.fromkeys(
         (
             *("dataset_import", "probe_stop", "rescoring_stop", "rescoring_delete"),
+            "question",
             *("run_stop", "run_cancel", "run_pause", "checkpoint_delete"),
             *("model_unpublish", "alert_acknowledge", "alert_rule_delete"),
             *("alert_channel_test", "alert_channel_secret", "alert_delivery_again"),
