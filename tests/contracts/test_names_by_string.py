@@ -10,7 +10,10 @@ NAME = re.compile(
 )
 FILES = ("Makefile", "pyproject.toml", "docker/**/*", ".ci/*", "dashboard/**/*.py")
 # Of verl's configuration, and files of a run.
-NOT_OURS = {"trainer.rollout_data_dir", "trainer.log", "trainer.times"}
+NOT_OURS = {
+    *("trainer.rollout_data_dir", "trainer.log", "trainer.times"),
+    "trainer.loss.dppo_mask_",  # with low or high, of prime-rl
+}
 FILE_NAMES = {"py", "md", "json", "toml", "yaml", "yml", "html", "txt", "service"}
 
 

@@ -3,7 +3,6 @@
 import re
 from datetime import timedelta
 
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -16,6 +15,7 @@ from dashboard.supervision.models import Worker
 from dashboard.supervision.workers import register
 from tests.dashboard.alerts.factories import make_alert, make_rule
 from tests.dashboard.completions.factories import make_run
+from tests.dashboard.noted_sql import noting_sql
 from tests.dashboard.runs.stories import Story, queue_run
 
 FEATURES = {
@@ -128,13 +128,7 @@ def test_notifications_list_firing_alerts(alice_client, team):
 
 
 def test_a_page_reads_memberships_once_and_their_counts_once(alice_client, team):
-    queries = []
-
-    def note(execute, sql, *rest):
-        queries.append(sql)
-        return execute(sql, *rest)
-
-    with connection.execute_wrapper(note):
+    with noting_sql() as queries:
         alice_client.get("/help/")
 
     reads = [sql for sql in queries if "accounts_membership" in sql]

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from dashboard.runs.charts.series import Curve, read_evaluated
@@ -21,6 +20,7 @@ from dashboard.runs.headline import (
 )
 from dashboard.runs.models import Run, RunAttempt, RunState
 from tests.dashboard.completions.factories import make_run
+from tests.dashboard.noted_sql import noting_sql
 from tests.dashboard.runs.stories import Story, make_history, queue_run
 
 JITTER = [0.02 * (-1) ** i for i in range(200)]
@@ -253,16 +253,9 @@ def test_the_overview_takes_no_more_queries_than_its_parts(alice_client, team):
         story.save_checkpoint()
         if state == RunState.FINISHED:
             story.end(state)
-        queries: list[str] = []
-
-        def note(execute: Any, sql: str, *rest: Any, seen: list[str] = queries) -> Any:
-            seen.append(sql)
-            return execute(sql, *rest)
-
         found = []
         for _ in expected:
-            queries.clear()
-            with connection.execute_wrapper(note):
+            with noting_sql() as queries:
                 alice_client.get(f"/alpha/runs/{story.run.pk}/")
             found.append(len(queries))
 

@@ -280,7 +280,7 @@ def test_a_form_is_changed_reset_saved_and_launched_as_a_sweep(page, team):
 
     # Several values are several runs.
     page.get_by_text("Sweep", exact=True).click()
-    page.get_by_label("Setting 1", exact=True).last.select_option("seed")
+    page.get_by_label("Setting 1", exact=True).last.fill("seed")
     page.get_by_label("Values", exact=True).first.fill("0..2")
     plan = page.get_by_role("region", name="Runs to launch")
     expect(plan.get_by_role("row")).to_have_count(4)

@@ -6,9 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from dashboard.analysis.audit.completions import study
@@ -19,6 +17,7 @@ from dashboard.completions.search.indexing import delete_completions_of
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import make_group, make_run, make_steps
 from tests.dashboard.completions.stored import change_completions
+from tests.dashboard.noted_sql import noting_sql
 
 CHANGED = 21  # the first step of another behaviour
 KEYS = ("length", "entropy", "kl", "duplicates", "repetition")
@@ -138,9 +137,10 @@ def test_the_page_shows_the_verdict_and_the_compared_windows(
     assert "steps 31–40" in html
     assert 'completions/?first_step=31&amp;last_step=40&amp;surprise=near"' in html
     # Another time its texts are not read again.
-    with CaptureQueriesContext(connection) as queries:
+    with noting_sql() as queries:
         page(alice_client, run)
-    assert not [q for q in queries if "samples_groupcompletions" in q["sql"]]
+    assert queries
+    assert not [sql for sql in queries if "samples_groupcompletions" in sql]
 
     # It is the team's own.
     page(bob_client, run)
