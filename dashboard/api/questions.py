@@ -217,7 +217,10 @@ class HandLabelsIn(Input):
     "/{question_id}/hand-labels", response=Done, auth=WRITE, summary="Label by hand"
 )
 def label_by_hand(request: ApiRequest, question_id: Id, payload: HandLabelsIn) -> Done:
-    """Store labels that people gave without seeing the judge's; all or none."""
+    """Store labels that people gave without seeing the judge's; all or none.
+
+    The corrected share assumes that they were drawn at random among each label.
+    """
     asked = services.get_question(request.auth.team, question_id)
     with or_conflict():
         services.label_many(
@@ -243,7 +246,7 @@ def start_question(request: ApiRequest, question_id: Id) -> Done:
     "/{question_id}/stop", response=Done, auth=WRITE, summary="Stop a question"
 )
 def stop_question(request: ApiRequest, question_id: Id) -> Done:
-    asked = services.get_question(request.auth.team, question_id)
+    asked = services.find_question(request.auth.team, question_id)
     is_done = services.stop(asked, request.auth.user)
     return Done.or_state(is_done, asked, "Nothing to stop: the question is")
 
@@ -251,7 +254,7 @@ def stop_question(request: ApiRequest, question_id: Id) -> Done:
 @router.delete("/{question_id}", response=Done, auth=WRITE, summary="Delete a question")
 def delete_question(request: ApiRequest, question_id: Id) -> Done:
     """Permanent, with its labels. 409 while it is being asked."""
-    asked = services.get_question(request.auth.team, question_id)
+    asked = services.find_question(request.auth.team, question_id)
     with or_conflict():
         services.delete(asked, request.auth.user)
     return Done(done=True)

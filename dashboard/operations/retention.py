@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
+from dashboard.analysis.questions.models import Question
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import Comment, CompletionBlock, Group, Tag, Thumb
 from dashboard.completions.search.indexing import delete_completions_of
@@ -200,7 +201,10 @@ def delete_old_completions() -> None:
 
 def old_runs(team: Team, days: int) -> QuerySet[Run]:
     """Find runs that ended so long ago with completions that still exist."""
-    rescored = Rescoring.objects.filter(run=OuterRef("pk"), job__state__in=OPEN)
+    rescored, asked = (
+        analysis.objects.filter(run=OuterRef("pk"), job__state__in=OPEN)
+        for analysis in (Rescoring, Question)
+    )
     ended = team.runs.filter(
         state__in=ENDED,
         finished_at__lt=timezone.now() - timedelta(days=days),
@@ -211,6 +215,7 @@ def old_runs(team: Team, days: int) -> QuerySet[Run]:
     return ended.filter(
         not_yet | extended_since,
         ~Exists(rescored),
+        ~Exists(asked),
         Exists(Group.objects.filter(run=OuterRef("pk"))),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -25,12 +26,14 @@ from dashboard.analysis.questions.figures import draw_windows
 from dashboard.analysis.questions.forms import JudgeForm, QuestionForm
 from dashboard.analysis.questions.models import CompletionLabel, Question
 from dashboard.analysis.questions.results import read_draws, read_result
+from dashboard.completions.forms import CompletionFilterForm
 from dashboard.jobs.queue import waiting_reason
 from dashboard.pages.requests import Request, read_id, redirect_with, report_refusal
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
 PER_PAGE = 50
+QUESTIONS_PER_PAGE = 20
 EXCERPT = 160  # characters around a quote
 
 
@@ -65,6 +68,8 @@ def run_questions(
             form.add_error(None, str(error))
         else:
             return redirect("question", team.slug, run.pk, question.pk)
+    pages = Paginator(services.list_questions(team, run), QUESTIONS_PER_PAGE)
+    page = pages.get_page(request.GET.get("page"))
     context = {
         "team": team,
         "run": run,
@@ -73,9 +78,10 @@ def run_questions(
         "query": query,
         "again": again,
         "can_manage": membership.can_manage,
+        "page": page,
         "listed": [
             (question, read_result(question), services.read_spent(question))
-            for question in services.list_questions(team, run)
+            for question in page
         ],
     }
     status = 422 if form.errors else 200
@@ -89,10 +95,10 @@ def _again(request: Request, team: Team) -> Question | None:
 
 
 def _filters(request: Request) -> str:
-    query = request.GET.copy()
-    for name in ("page", "start", "before", "sort", "again"):
-        query.pop(name, None)
-    return query.urlencode()
+    """Return the query with a search's filters alone."""
+    names = CompletionFilterForm.base_fields.keys() - {*CompletionFilterForm.hidden}
+    chosen = {k: v for k, v in request.GET.items() if v and k in names - {"sort"}}
+    return urlencode(chosen)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -105,8 +111,13 @@ def question(
     if request.method == "POST":
         get_writing_membership(request, team.slug)
         return _act(request, team, asked)
-    context = _context(team, asked)
-    result = context["result"]
+    result = read_result(asked)
+    context = _context(team, asked) | {
+        "tab": "questions",
+        "result": result,
+        "spent": services.read_spent(asked),
+        "is_tried": asked.budget_tokens is None,
+    }
     if result:
         label = request.GET.get("label", "")
         if label not in asked.names:
@@ -133,13 +144,8 @@ def _context(team: Team, asked: Question) -> dict[str, Any]:
     return {
         "team": team,
         "run": asked.run,
-        "tab": "questions",
         "question": asked,
-        "result": read_result(asked),
-        "spent": services.read_spent(asked),
         "waiting": waiting_reason(asked.job) if asked.job else "",
-        "is_tried": asked.budget_tokens is None,
-        "num_by_hand": services.NUM_BY_HAND,
     }
 
 

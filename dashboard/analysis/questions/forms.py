@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.questions.models import TeamJudge
@@ -77,7 +78,14 @@ class JudgeForm(forms.ModelForm[TeamJudge]):
             field.widget.attrs["class"] = "form-control"
             if name.startswith("price"):
                 field.required = False
+                field.validators.append(MinValueValidator(0))
                 field.widget.attrs |= {"min": 0, "step": "any"}
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        if TeamJudge.objects.filter(team=self.instance.team, name=name).exists():
+            raise ValidationError("The team has a judge of this name.")
+        return name
 
     def clean_base_url(self) -> str:
         url: str = self.cleaned_data["base_url"].rstrip("/")

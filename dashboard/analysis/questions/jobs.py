@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -34,6 +40,7 @@ CONCURRENCY = 8
 MAX_REPLY_TOKENS = 1_024
 TIMEOUT_SECONDS = 120.0
 MOST_LOST = 8  # requests in a row without a reply: the judge is away
+MOST_TOKENS = 2**30  # of a request, whatever an endpoint claims
 _ONCE_MORE = "\n\nReply with the JSON object alone."
 
 
@@ -46,6 +53,8 @@ def answer(context: Context) -> None:
     )
     if question is None:
         raise JobCancelled  # its run was deleted
+    if question.run.trashed_at is not None:
+        raise ValueError("The run is in the trash. Restore it first.")
     if question.num_found is None:
         context.note(message="Drawing the sample.")
         _draw(context, question)
@@ -96,22 +105,24 @@ def _ask_all(context: Context, question: Question) -> None:
     waiting = list(places.filter(label="", num_tokens_in=0).order_by("rank"))
     num_done = places.count() - len(waiting)
     context.note(num_done, question.goal)
-    num_lost = 0
-    for place in _labelled(context, question, waiting):
-        context.check()
-        num_lost = num_lost + 1 if place.problem and not place.num_tokens_in else 0
+    budget, num_lost = question.budget_tokens, 0
+    num_tokens = read_spent(question).num_tokens
+
+    def may_ask() -> bool:
+        is_stopping = context.interruption is not None or context.is_shutting_down()
+        return not is_stopping and (budget is None or num_tokens < budget)
+
+    for place in _labelled(context, question, waiting, may_ask):
+        num_lost = 0 if place.num_tokens_in else num_lost + 1
+        num_tokens += place.num_tokens_in + place.num_tokens_out
         num_done += bool(place.num_tokens_in)
         _store(context, place, num_done)
-        if num_lost == min(MOST_LOST, len(waiting)):
+        if num_lost == min(MOST_LOST, len(waiting)) and context.interruption is None:
             raise ValueError(place.problem)
-        if question.budget_tokens is not None and (
-            read_spent(question).num_tokens >= question.budget_tokens
-        ):
-            context.note(
-                message=f"Stopped at its budget, {num_done:,} of {question.goal:,}."
-            )
-            return
-    context.note(message="")
+    context.check()
+    is_cut = num_done < question.goal and not may_ask()
+    message = f"Stopped at its budget, {num_done:,} of {question.goal:,}."
+    context.note(message=message if is_cut else "")
 
 
 def _store(context: Context, place: CompletionLabel, num_done: int) -> None:
@@ -124,26 +135,32 @@ def _store(context: Context, place: CompletionLabel, num_done: int) -> None:
 
 
 def _labelled(
-    context: Context, question: Question, waiting: list[CompletionLabel]
+    context: Context,
+    question: Question,
+    waiting: list[CompletionLabel],
+    may_ask: Callable[[], bool],
 ) -> Iterator[CompletionLabel]:
     """Yield each place with its label or problem, as replies come."""
     if question.uses_schema and not question.sample.exclude(label="").exists():
-        tried = list(_asked(context, question, waiting[:NUM_TRIED]))
+        tried = list(_asked(context, question, waiting[:NUM_TRIED], may_ask))
         if any(place.num_tokens_in for place in tried):
             yield from tried
             waiting = waiting[NUM_TRIED:]
         elif tried:  # the endpoint may refuse a schema
             question.uses_schema = False
             question.save(update_fields=["uses_schema"])
-            for place in tried:
-                place.problem = ""
     for start in range(0, len(waiting), AT_ONCE):
-        yield from _asked(context, question, waiting[start : start + AT_ONCE])
+        context.check()
+        yield from _asked(context, question, waiting[start : start + AT_ONCE], may_ask)
 
 
 def _asked(
-    context: Context, question: Question, places: list[CompletionLabel]
+    context: Context,
+    question: Question,
+    places: list[CompletionLabel],
+    may_ask: Callable[[], bool],
 ) -> Iterator[CompletionLabel]:
+    """Ask while it is allowed; what is being asked then is waited for, and counts."""
     groups = (
         Group.objects.defer("answer")
         .prefetch_related("packed_completions")
@@ -152,24 +169,30 @@ def _asked(
     # Labels are kept in the database, so no reply is needed twice.
     judge = Judge(_endpoint(question), Ledger())
     context.on_interrupt = judge.close
-    with closing(judge), ThreadPoolExecutor(CONCURRENCY) as threads:
-        asked = [
-            threads.submit(_label, judge, question, groups[place.group_id], place)
-            for place in places
-        ]
-        for future in as_completed(asked):
-            yield future.result()
+    left, asked = list(reversed(places)), set[Future[CompletionLabel]]()
+    with ThreadPoolExecutor(CONCURRENCY) as threads, closing(judge):
+        while left or asked:
+            while left and len(asked) < CONCURRENCY and may_ask():
+                place = left.pop()
+                place.group = groups[place.group_id]
+                asked.add(threads.submit(_label, judge, question, place))
+            if not asked:
+                return
+            done, asked = wait(asked, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
 
 
-def _label(
-    judge: Judge, question: Question, group: Group, place: CompletionLabel
-) -> CompletionLabel:
+def _label(judge: Judge, question: Question, place: CompletionLabel) -> CompletionLabel:
     """Fill in what the judge replies; asked once more where that is unreadable."""
-    text = group.completions[place.position].policy_text
+    text = place.text
+    if not place.group.completions:
+        place.problem = "The completions were deleted by the team's retention rules."
+        return place
     asked = make_label_question(
         question.text,
         question.parsed_labels,
-        prompt=group.prompt if question.shows_prompt else None,
+        prompt=place.group.prompt if question.shows_prompt else None,
         completion=text,
     )
     place.problem = ""
@@ -184,8 +207,9 @@ def _label(
             place.problem = clean_text(str(error)) or "The job ended."
             return place
         out = reply.num_tokens_out or len(reply.text) // 4
-        place.num_tokens_in += reply.num_tokens_in or max(reply.num_tokens - out, 1)
-        place.num_tokens_out += out
+        asked_for = reply.num_tokens_in or max(reply.num_tokens - out, 1)
+        place.num_tokens_in += min(asked_for, MOST_TOKENS)
+        place.num_tokens_out += min(out, MOST_TOKENS)
         try:
             found = read_label(reply.text, question.parsed_labels)
         except Unreadable as error:

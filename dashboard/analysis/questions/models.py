@@ -16,6 +16,7 @@ from trainer.rewards.model_judge.client import KEY_NAME
 from trainer.rewards.model_judge.labels import LONGEST_KIND, LONGEST_WHY, Label
 
 MAX_LABEL_CHARS = 40
+MAX_QUERY_CHARS = 2_000
 
 
 class TeamJudge(models.Model):
@@ -62,7 +63,9 @@ class Question(JobTarget):
     # {"name", "meaning"} each; the first is the one that is asked for, as "yes".
     labels = models.JSONField[list[dict[str, str]]]()
     shows_prompt = models.BooleanField(default=True)
-    query = models.CharField(max_length=2_000, blank=True)  # of Samples → Search
+    query = models.CharField(
+        max_length=MAX_QUERY_CHARS, blank=True
+    )  # of Samples → Search
     # {"name", "base_url", "model", "key_name", "price_in", "price_out"}
     judge = models.JSONField[dict[str, Any]]()
     uses_schema = models.BooleanField(default=True)  # False: the endpoint refuses one
@@ -130,8 +133,9 @@ class CompletionLabel(models.Model):
 
     @property
     def text(self) -> str:
-        """The text that the policy wrote."""
-        return self.group.completions[self.position].policy_text
+        """The text that the policy wrote; "" once retention has deleted it."""
+        completions = self.group.completions[self.position : self.position + 1]
+        return "".join(completion.policy_text for completion in completions)
 
 
 class HandLabel(models.Model):

@@ -73,6 +73,8 @@ class _Window:
 def matching(run: Run, query: str, reader: User | None) -> list[Selection]:
     """Return all completions that a search finds, however long it takes."""
     form = CompletionFilterForm.read(QueryDict(query))
+    if form.value("by") == "me" and reader is None:
+        return []  # the one who asked is gone
     selections = within_steps(
         read_blocks(run).blocks,
         low=form.value("first_step"),

@@ -15,6 +15,7 @@ from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.questions.models import (
     MAX_LABEL_CHARS,
+    MAX_QUERY_CHARS,
     CompletionLabel,
     HandLabel,
     Question,
@@ -74,7 +75,8 @@ def ask(
     Raises:
         UserError: it cannot be asked.
     """
-    text, labels = text.strip(), list(labels or YES_NO)
+    text = text.strip()
+    labels = [Label(n.name.strip(), n.meaning.strip()) for n in labels or YES_NO]
     names = [label.name.casefold() for label in labels]
     if not text:
         raise UserError("question.empty", "Write a question.")
@@ -94,20 +96,15 @@ def ask(
             "completions.",
         )
     form = CompletionFilterForm.read(QueryDict(query))
-    if form.errors:
+    if form.errors or len(query) > MAX_QUERY_CHARS:
         raise UserError(
-            "question.bad_query", f"The filter has errors in {', '.join(form.errors)}."
+            "question.bad_query",
+            f"The filter has errors in {', '.join(form.errors)}."
+            if form.errors
+            else f"The filter has more than {MAX_QUERY_CHARS:,} characters.",
         )
     team = run.team
-    # Otherwise two concurrent starts could both pass the limit.
-    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-    num_open = team.questions.filter(job__state__in=OPEN).count()
-    if num_open >= MAX_OPEN:
-        raise UserError(
-            "question.too_many_open",
-            f"{team} already has {num_open} open questions. Stop one, or wait until "
-            "one ends.",
-        )
+    _check_open(team)
     question = Question.objects.create(
         team=team,
         created_by=user,
@@ -135,6 +132,18 @@ def ask(
     _enqueue(question, user)
     record(team=team, actor=user, verb="question.tried", obj=question)
     return question
+
+
+def _check_open(team: Team) -> None:
+    # Otherwise two concurrent starts could both pass the limit.
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    num_open = team.questions.filter(job__state__in=OPEN).count()
+    if num_open >= MAX_OPEN:
+        raise UserError(
+            "question.too_many_open",
+            f"{team} already has {num_open} open questions. Stop one, or wait until "
+            "one ends.",
+        )
 
 
 def _enqueue(question: Question, user: User | None) -> None:
@@ -205,6 +214,7 @@ def start(question: Question, user: User | None) -> None:
     question = Question.objects.select_for_update(of=("self",)).get(pk=question.pk)
     if question.is_open:
         raise UserError("question.open", "The question is being asked already.")
+    _check_open(question.team)
     spent = read_spent(question)
     if spent.expected_tokens is None:
         raise UserError(
@@ -222,6 +232,7 @@ def try_again(question: Question, user: User | None) -> None:
     """Ask again of those of the tried ones that the judge has not answered."""
     question = Question.objects.select_for_update(of=("self",)).get(pk=question.pk)
     if not question.is_open:
+        _check_open(question.team)
         _enqueue(question, user)
         record(question.team, user, "question.tried", question)
 
@@ -251,8 +262,17 @@ def get_question(team: Team, question_id: int, run: Run | None = None) -> Questi
     return get_object_or_404(list_questions(team, run), pk=question_id)
 
 
+def find_question(team: Team, question_id: int) -> Question:
+    """Find one of any run, in the trash too, to stop or to delete it."""
+    return get_object_or_404(team.questions.select_related(*RELATED), pk=question_id)
+
+
 def list_questions(team: Team, run: Run | None = None) -> QuerySet[Question]:
-    questions = team.questions.select_related(*RELATED).order_by("-pk")
+    questions = (
+        team.questions.filter(run__deleted_at=None, run__trashed_at=None)
+        .select_related(*RELATED)
+        .order_by("-pk")
+    )
     return questions if run is None else questions.filter(run=run)
 
 

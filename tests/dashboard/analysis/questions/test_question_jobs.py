@@ -4,14 +4,20 @@ import json
 from collections import Counter
 
 import pytest
+from django.urls import reverse
+from django.utils import timezone
 
 from dashboard.accounts.models import AuditEntry
 from dashboard.analysis.questions import services
+from dashboard.analysis.questions.jobs import CONCURRENCY
 from dashboard.analysis.questions.models import HandLabel, Question
 from dashboard.analysis.questions.results import read_result
+from dashboard.analysis.questions.sampling import matching
+from dashboard.completions.models import GroupCompletions
 from dashboard.jobs.kinds import JobCancelled
 from dashboard.jobs.models import Job
 from dashboard.project.errors import UserError
+from dashboard.runs.models import Run
 from tests.dashboard.analysis.questions.factories import (
     HEDGE,
     ask,
@@ -81,7 +87,7 @@ def test_the_whole_sample_is_asked_once(run, judging, alice):
 
 
 def test_a_stopped_job_asks_only_the_rest_when_it_is_resumed(run, judging):
-    question = see_through(ask(run, judging, sample_size=40))
+    question = see_through(ask(run, judging, sample_size=100))
     services.start(question, None)
 
     def stop_at(context):
@@ -91,17 +97,14 @@ def test_a_stopped_job_asks_only_the_rest_when_it_is_resumed(run, judging):
     job = do(take("question"), on_progress=stop_at)
     assert job.state == "cancelled"
     num_before = question.sample.exclude(label="").count()
-    assert 16 <= num_before < 40
+    assert 16 <= num_before < 100
     services.start(question, None)
 
     done = see_through(question)
 
     assert (done.state, "" in labels_of(done)) == ("done", False)
-    # those that were being asked when it was stopped are asked again
-    again = Counter(map(completion_of, judging.asked))
-    stored = Counter(again.values())
-    assert stored[1] + stored[2] == 40
-    assert stored[2] <= 32
+    assert set(Counter(map(completion_of, judging.asked)).values()) == {1}
+    assert len(judging.asked) == 100
 
 
 def test_a_question_stops_at_its_budget(run, judging):
@@ -112,11 +115,76 @@ def test_a_question_stops_at_its_budget(run, judging):
     done = see_through(question)
 
     assert done.state == "done"
-    assert services.read_spent(done).num_asked == 20
-    assert "20" in done.job.message
-    assert read_result(done).num_labelled == 20
+    num_asked = services.read_spent(done).num_asked
+    assert 20 <= num_asked < 20 + CONCURRENCY
+    # what was sent is stored, and counts
+    assert len(judging.asked) == num_asked == read_result(done).num_labelled
+    assert str(num_asked) in done.job.message
     services.start(done, None)  # with a new budget
     assert "" not in labels_of(see_through(done))
+    assert len(judging.asked) == 100
+
+
+def test_a_worker_that_shuts_down_stores_what_was_asked(run, judging):
+    question = see_through(ask(run, judging, sample_size=100))
+    services.start(question, None)
+
+    def shut_down():
+        return len(judging.asked) >= 30
+
+    job = do(take("question"), is_shutting_down=shut_down)
+
+    assert job.state == "queued"
+    assert question.sample.exclude(label="").count() == len(judging.asked) < 60
+
+
+def test_deleted_completions_are_no_error(run, judging, alice_client):
+    question = see_through(ask(run, judging, sample_size=20))
+    GroupCompletions.objects.all().delete()
+    services.start(question, None)
+
+    failed = see_through(question)
+
+    assert failed.state == "failed"
+    assert "retention" in failed.error
+    assert len(judging.asked) == 5
+    at = ["alpha", run.pk, question.pk]
+    assert alice_client.get(reverse("question", args=at)).status_code == 200
+    assert alice_client.get(reverse("question_check", args=at)).status_code == 200
+
+
+def test_a_question_of_a_run_in_the_trash_is_not_asked(run, judging):
+    question = see_through(ask(run, judging, sample_size=20))
+    services.start(question, None)
+    Run.objects.update(trashed_at=timezone.now())
+
+    assert see_through(question).state == "failed"
+    assert len(judging.asked) == 5
+    assert not services.list_questions(run.team).exists()
+
+
+def test_a_team_starts_four_questions_at_most(run, judging):
+    tried = [see_through(ask(run, judging, sample_size=20)) for _ in range(5)]
+    for question in tried[:4]:
+        services.start(question, None)
+
+    with pytest.raises(UserError) as error:
+        services.start(tried[4], None)
+
+    assert error.value.code == "question.too_many_open"
+
+
+def test_names_of_labels_are_stripped(run, judging):
+    labels = [Label(" yes "), Label("no\n")]
+
+    question = see_through(ask(run, judging, sample_size=20, labels=labels))
+
+    assert question.names == ["yes", "no"]
+    assert "" not in labels_of(question)
+
+
+def test_completions_marked_by_one_who_is_gone_are_none(run):
+    assert matching(run, "by=me&mark=good", None) == []
 
 
 def test_an_unreadable_reply_is_asked_for_once_more(run, judging):
@@ -232,6 +300,8 @@ def test_a_long_completion_is_shown_by_its_ends(team, judging):
         ({"sample_size": 19}, "question.bad_size"),
         ({"sample_size": 20_001}, "question.bad_size"),
         ({"query": "min_reward=x"}, "question.bad_query"),
+        ({"query": "text=" + "x" * 2_000}, "question.bad_query"),
+        ({"labels": [Label("yes"), Label("yes ")]}, "question.bad_labels"),
     ],
 )
 def test_a_question_that_cannot_be_asked_is_refused(run, judging, fields, code):

@@ -200,7 +200,8 @@ def test_an_admin_adds_and_deletes_a_judge(team, alice_client):
 
 
 @pytest.mark.parametrize(
-    "change", [{"base_url": "judge"}, {"key_name": "../x"}, {"name": ""}]
+    "change",
+    [{"base_url": "judge"}, {"key_name": "../x"}, {"name": ""}, {"price_in": "-1"}],
 )
 def test_a_bad_judge_is_refused(change, team, alice_client):
     at = reverse("team_judges", args=["alpha"])
@@ -208,3 +209,18 @@ def test_a_bad_judge_is_refused(change, team, alice_client):
 
     assert alice_client.post(at, fields | change).status_code == 422
     assert not TeamJudge.objects.exists()
+
+
+def test_a_second_judge_of_a_name_is_refused(team, alice_client):
+    make_judge(team, name="big")
+    at = reverse("team_judges", args=["alpha"])
+    fields = {"name": "big", "base_url": "https://a.example.com", "model": "m"}
+
+    assert alice_client.post(at, fields).status_code == 422
+    assert TeamJudge.objects.count() == 1
+
+
+def test_only_filters_of_the_search_are_kept(run, judging, alice_client):
+    query = "?first_step=3&page=2&sort=step&min_reward=&other=1"
+
+    assert alice_client.get(page(run) + query).context["query"] == "first_step=3"
