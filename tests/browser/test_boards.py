@@ -79,8 +79,10 @@ def test_charts_are_arranged_by_keyboard_and_saved_as_a_board(page, team, story)
     button(page, "no-such", "move='1'").click()
     expect(changed).to_be_visible()
     page.locator("[data-boards] summary").click()
-    page.get_by_role("button", name="Update board").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Update board").click()
     expect(changed).to_be_hidden()
+    expect(page.locator("#chart-no-such")).to_be_visible()
     assert order(page) == ["lr", "no-such", "entropy"]
     page.get_by_role("button", name="Show all").click()
     page.reload()
