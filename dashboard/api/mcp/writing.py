@@ -33,9 +33,9 @@ from dashboard.api.launches import (
 )
 from dashboard.api.mcp.limits import write
 from dashboard.api.mcp.reading import page_of
-from dashboard.api.mcp.tools import Arguments, tool
+from dashboard.api.mcp.tools import Arguments, read_arguments, tool
 from dashboard.api.problems import Problem, or_conflict, refuse_field
-from dashboard.api.questions import LabelIn, QuestionIn, ask, question, start_question
+from dashboard.api.questions import QuestionIn, ask, question, start_question
 from dashboard.api.recipes import find_recipe_version
 from dashboard.api.rescoring import RescoringIn, rescore
 from dashboard.api.runs import (
@@ -321,14 +321,15 @@ class AskCompletions(Deed):
 
     @property
     def asked(self) -> QuestionIn:
-        return QuestionIn(
-            run_id=self.run or 0,
-            text=self.text,
-            judge=self.judge,
-            labels=[LabelIn(name=name) for name in self.labels],
-            query=self.query,
-            sample_size=self.sample,
-        )
+        fields = {
+            "run_id": self.run,
+            "text": self.text,
+            "judge": self.judge,
+            "labels": [{"name": name} for name in self.labels],
+            "query": self.query,
+            "sample_size": self.sample,
+        }
+        return read_arguments(QuestionIn, fields)
 
 
 @tool(
