@@ -7,13 +7,11 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import (
-    get_managing_membership,
-    get_membership,
     get_membership_for,
     get_writing_membership,
     look_up,
@@ -29,6 +27,7 @@ from dashboard.analysis.questions.results import read_draws, read_result
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.jobs.queue import waiting_reason
 from dashboard.pages.requests import Request, read_id, redirect_with, report_refusal
+from dashboard.pages.team_admin import get_changing_membership
 from dashboard.runs.models import Run
 from dashboard.runs.queries import get_run
 
@@ -244,12 +243,6 @@ def question_check(
         "num_left": len(places),
     }
     return render(request, "questions/check.html", context)
-
-
-def get_changing_membership(request: HttpRequest, slug: str) -> Membership:
-    """Return the membership: for reading, or with POST for changing the team."""
-    is_post = request.method == "POST"
-    return (get_managing_membership if is_post else get_membership)(request, slug)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

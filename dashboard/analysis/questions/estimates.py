@@ -33,10 +33,6 @@ class Share:
     low: float
     high: float
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        return self.low, self.high
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
@@ -178,7 +174,6 @@ class Estimate:
     """Shares of each label; `windows` of the first label, by window. None: unknown."""
 
     judge: list[Share]
-    num_effective: float
     truth: list[Share] | None
     kappa: Share | None
     sensitivity: Share | None
@@ -196,7 +191,6 @@ def estimate(judged: Judged, *, seed: int) -> Estimate:
     windows = _windows(judged, rates, seed=seed)
     return Estimate(
         judge=[wilson_interval(float(share), num) for share in judged.shares],
-        num_effective=num,
         truth=[
             of_draws(value, draws.truth[:, label])
             for label, value in enumerate(draws.truth_share)

@@ -75,9 +75,6 @@ class Question(JobTarget):
     goal = models.PositiveIntegerField()
     budget_tokens = models.BigIntegerField(null=True)  # null: while it is tried
     num_found = models.BigIntegerField(null=True)  # completions that match the query
-    num_cut = models.PositiveIntegerField(default=0)  # of the sample, too long to show
-    # {"name", "phrases", "num"} each, by the judge's words for its cases.
-    kinds = models.JSONField[list[dict[str, Any]]](default=list)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

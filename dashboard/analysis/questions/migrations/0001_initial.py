@@ -42,8 +42,6 @@ class Migration(migrations.Migration):
                 ("goal", models.PositiveIntegerField()),
                 ("budget_tokens", models.BigIntegerField(null=True)),
                 ("num_found", models.BigIntegerField(null=True)),
-                ("num_cut", models.PositiveIntegerField(default=0)),
-                ("kinds", models.JSONField(default=list)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "created_by",
