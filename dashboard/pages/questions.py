@@ -13,7 +13,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import (
     get_membership_for,
-    get_writing_membership,
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
@@ -57,8 +56,6 @@ def run_questions(
         }
     query = again.query if again else _filters(request)
     form = QuestionForm(team, request.POST or None, initial=start)
-    if request.method == "POST":
-        get_writing_membership(request, team.slug)
     if form.is_valid():
         fields = form.cleaned_data
         try:
@@ -108,7 +105,6 @@ def question(
     """?label= of the quotes, ?page= of them, ?with= another question to compare."""
     asked = services.get_question(team, question_id, run)
     if request.method == "POST":
-        get_writing_membership(request, team.slug)
         return _act(request, team, asked)
     result = read_result(asked)
     context = _context(team, asked) | {
@@ -222,7 +218,6 @@ def question_check(
     asked = services.get_question(team, question_id, run)
     num = min(read_id(request.GET.get("num")) or services.NUM_BY_HAND, 500)
     if request.method == "POST":
-        get_writing_membership(request, team.slug)
         place = get_object_or_404(
             asked.sample, pk=read_id(request.POST.get("place")) or 0
         )
