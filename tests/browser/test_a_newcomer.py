@@ -91,7 +91,7 @@ def test_a_newcomers_own_file_trains_within_eight_clicks(
     form.get_by_role("button", name="Try again").click()
     chosen = form.locator("[name=model] option:checked")
     expect(chosen).to_have_text("SmolLM2-135M-Instruct")
-    expect(page.locator(".launch-facts")).to_contain_text("completions")
+    expect(page.locator("#launch-line")).to_contain_text("completions")
     page.get_by_role("button", name="Launch", exact=True).click()
     page.wait_for_url(re.compile(r"/alpha/runs/\d+/$"))
     clicks = int(page.evaluate("sessionStorage.clicks"))
