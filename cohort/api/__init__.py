@@ -1,9 +1,10 @@
-"""The API of one team: `Client`, its datasets and its runs."""
+"""The API of one team: `Client`, its datasets, runs and questions."""
 
 from __future__ import annotations
 
 from cohort.api.connection import Connection
 from cohort.api.datasets import Datasets
+from cohort.api.questions import Questions
 from cohort.api.run import Runs
 
 
@@ -33,3 +34,4 @@ class Client(Connection):
         super().__init__(url, token, retries=retries)
         self.datasets = Datasets(self)
         self.runs = Runs(self)
+        self.questions = Questions(self)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from cohort.api.records import Me, read
 from cohort.http import (
     Progress,
+    Refused,
     Unreachable,
     Value,
     find_server,
@@ -23,6 +24,7 @@ from cohort.http import (
 
 logger = logging.getLogger("cohort")
 Answer = TypeVar("Answer")
+CONFLICT = 409
 PAGE = 200  # items, the server's maximum
 FIRST_WAIT, LONGEST_WAIT = 0.5, 120.0  # a longer Retry-After raises Unreachable
 
@@ -54,6 +56,12 @@ class Connection:
         """Takes effect once despite retries; with `key`, also across processes."""
         key = key or str(uuid.uuid4())
         return self.retry(lambda: self.server.send_json("POST", path, tree, key=key))
+
+    def act(self, path: str) -> None:
+        """Post an action. Refused: it has no effect now."""
+        answer = self.post(path)
+        if not answer["done"]:
+            raise Refused(CONFLICT, answer["detail"], answer)
 
     def patch(self, path: str, tree: Any) -> Any:
         return self.retry(lambda: self.server.send_json("PATCH", path, tree))

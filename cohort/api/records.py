@@ -34,7 +34,8 @@ def read(kind: type[T], tree: Mapping[str, Any], **parts: Any) -> T:
 def _value(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if kind := PARTS.get(name):
+    # A question's judge is a name, the judge's share of a label is a record.
+    if (kind := PARTS.get(name)) and not isinstance(value, str):
         is_list = isinstance(value, list)
         return [read(kind, item) for item in value] if is_list else read(kind, value)
     is_time = name == "time" or name.endswith("_at")
@@ -170,7 +171,48 @@ class GroupDetail(Group):
     completions: list[SampledCompletion]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A value with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelShare:
+    """The share of completions with a label of a question."""
+
+    label: str
+    judge: Share  # as the judge sees it
+    corrected: Share | None  # None: people have labelled too few
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionLabel:
+    """A sampled completion of a question, with the judge's label."""
+
+    id: int
+    step: int
+    prompt_index: int
+    position: int
+    weight: float  # matching completions that it stands for
+    label: str  # empty: none yet
+    quote_from: int | None  # the quote is text[quote_from:quote_to]
+    quote_to: int | None
+    why: str
+    kind: str
+    problem: str
+
+
 PARTS: dict[str, type[Any]] = {
+    "shares": LabelShare,
+    "judge": Share,
+    "corrected": Share,
+    "kappa": Share,
+    "sensitivity": Share,
+    "specificity": Share,
     "person": Person,
     "team": Team,
     "owner": Person,

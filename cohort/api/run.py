@@ -64,7 +64,6 @@ def follow(
 
 
 ENDED = frozenset({"finished", "stopped", "failed"})
-CONFLICT = 409
 POINTS = 2_000  # per page
 
 
@@ -262,9 +261,7 @@ class Run:
         self.client.post(f"/runs/{self.id}/extend", {"num_steps": last})
 
     def _act(self, verb: str) -> None:
-        answer = self.client.post(f"/runs/{self.id}/{verb}")
-        if not answer["done"]:
-            raise Refused(CONFLICT, answer["detail"], answer)
+        self.client.act(f"/runs/{self.id}/{verb}")
 
 
 def file_name(path: Path, what: str = "") -> str:

@@ -104,7 +104,10 @@ class LabelIn(Input):
 class QuestionIn(Input):
     run_id: IdIn = Field(examples=[7])
     text: str = Field(max_length=4_000, examples=["Does the reply hedge?"])
-    judge: str = Field(description="Name of a judge of the team.")
+    judge: str = Field(
+        default="",
+        description="Name of a judge of the team. Default: the team's only judge.",
+    )
     labels: list[LabelIn] = Field(
         default=[], description="2 to 12; none: yes and no. The first is asked for."
     )
@@ -128,17 +131,18 @@ def ask(request: ApiRequest, payload: QuestionIn) -> Status[QuestionOut]:
     """
     team = request.auth.team
     run = get_run(team, payload.run_id)
-    judge = team.judges.filter(name=payload.judge).first()
-    if judge is None:
-        names = ", ".join(team.judges.order_by("name").values_list("name", flat=True))
-        message = f"The team has no such judge. It has {names or 'none'}."
+    judges = list(team.judges.order_by("name"))
+    matching = [judge for judge in judges if payload.judge in ("", judge.name)]
+    if len(matching) != 1:
+        names = ", ".join(judge.name for judge in judges) or "none"
+        message = f"Name one of the team's judges. It has {names}."
         raise refuse_field("body.judge", message, code="question.unknown_judge")
     own = {"text", "query", "sample_size", "seed", "shows_prompt"}
     try:
         question = services.ask(
             run=run,
             user=request.auth.user,
-            judge=judge,
+            judge=matching[0],
             labels=[Label(label.name, label.meaning) for label in payload.labels],
             **payload.model_dump(include=own),
         )

@@ -314,7 +314,7 @@ class AskCompletions(Deed):
     )
     run: IdIn | None = None
     text: str = ""
-    judge: str = Field(default="", description="Name; an unknown one lists them")
+    judge: str = Field(default="", description="Name, if there are several")
     labels: list[str] = Field(default=[], description="Without: yes, no")
     query: str = Field(default="", description="As min_reward=1&text=x")
     sample: int = 300
