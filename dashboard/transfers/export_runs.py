@@ -48,7 +48,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "answer_is_list": pa.bool_(),
     "completion": pa.string(),
     "reward": pa.float64(),
-    "rules": pa.map_(pa.string(), pa.float64()),
+    "rules": pa.struct([]),  # of the run's rules
     "advantage": pa.float64(),
     "num_tokens": pa.int64(),
     "end_reason": pa.string(),

@@ -35,8 +35,8 @@ TYPES = {
 class Table:
     """Rows by column name; missing values are left out.
 
-    `maps` are columns that hold an object, with the keys that occur: CSV has a column
-    `rules/<name>` for each.
+    `maps` are columns that hold an object of numbers, with the keys that occur: CSV has
+    a column `rules/<name>` for each, Parquet a struct.
     """
 
     columns: dict[str, pa.DataType]
@@ -45,7 +45,14 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema(list(self.columns.items()))
+        """The schema in Parquet, without maps, which Hugging Face `datasets` refuses.
+        Parquet has no struct without fields, so such a column is null.
+        """
+        structs = {
+            column: pa.struct(dict.fromkeys(keys, pa.float64())) if keys else pa.null()
+            for column, keys in self.maps.items()
+        }
+        return pa.schema(list((self.columns | structs).items()))
 
 
 def write_jsonl(table: Table) -> Iterator[bytes]:
@@ -109,12 +116,14 @@ def _cell(value: Any) -> str:
 
 def write_parquet(table: Table) -> Iterator[bytes]:
     """Group by group, so that memory holds one of them; compressed with zstd."""
-    sink = Sink()
+    sink, schema = Sink(), table.schema
+    empty = {column: None for column, keys in table.maps.items() if not keys}
     with pq.ParquetWriter(
-        pa.PythonFile(sink, mode="w"), table.schema, compression="zstd"
+        pa.PythonFile(sink, mode="w"), schema, compression="zstd"
     ) as writer:
         for rows in _groups(table.rows):
-            writer.write_table(pa.Table.from_pylist(rows, schema=table.schema))
+            rows = [row | empty for row in rows]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
             yield sink.taken()
     yield sink.taken()
 

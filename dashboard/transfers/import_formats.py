@@ -173,7 +173,7 @@ def _cohort(values: dict[str, Any]) -> Sample:
         with suppress(ValueError):
             answer = json.loads(str(answer))
     try:
-        rules = dict(values.get("rules") or {})  # in Parquet a list of pairs
+        rules = dict(values.get("rules") or {})  # in older Parquet a list of pairs
     except (TypeError, ValueError):
         raise Bad(
             "rules",

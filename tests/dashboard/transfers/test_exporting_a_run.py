@@ -156,13 +156,40 @@ def test_completions_are_the_same_in_parquet_and_csv(alice_client, run):
     rows = take_csv(alice_client, run, "completions")
 
     exported = take_rows(alice_client, run, "completions")
-    read = [{**row, "rules": dict(row["rules"])} for row in table.to_pylist()]
-    assert read == exported
+    assert table.to_pylist() == exported
     assert rows[0]["completion"] == "'=SUM(A1)"
     assert rows[1]["completion"] == "ein\nzwei, drei"
     assert float(rows[1]["reward"]) == -0.2
     assert float(rows[0]["rules/answer"]) == 1.0
     assert rows[0]["is_trained"] == "true"
+
+
+def test_hugging_face_datasets_reads_the_parquet_files(alice_client, run, tmp_path):
+    from datasets import load_dataset
+
+    make_group(run, rewards=(1.2, -0.2))
+    make_group(run, step=2, rule_names=["other"], rewards=(1.0,))
+    make_group(run, step=3, rule_names=[], rewards=(1.0,))
+    read = {}
+    for name, query in (
+        ("completions", ""),
+        ("bare", "?first_step=3"),
+        ("metrics", ""),
+    ):
+        file = tmp_path / f"{name}.parquet"
+        what = "metrics" if name == "metrics" else "completions"
+        file.write_bytes(take(alice_client, run, f"{what}.parquet", query))
+        read[name] = load_dataset(
+            "parquet", data_files=str(file), split="train", cache_dir=tmp_path / "cache"
+        )
+
+    completions = read["completions"]
+    assert completions["rules"][0] == pytest.approx(
+        {"answer": 1.0, "format": 1.0, "other": None}
+    )
+    assert completions["reward"] == [1.2, -0.2, 1.0, 1.0]
+    assert read["bare"]["rules"] == [None]
+    assert read["metrics"]["reward/mean"][1] == 0.1
 
 
 def test_huge_numbers_are_floats_in_every_file(alice_client, run):

@@ -6,6 +6,7 @@ import json
 import zipfile
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -154,6 +155,36 @@ def test_advantages_are_computed_if_that_is_chosen(alice_client):
     std = 0.5**0.5  # of 1 and 0, ddof 1
     assert found == pytest.approx([0.5 / (std + 1e-4), -0.5 / (std + 1e-4)])
     assert run.source["advantages"] == "computed"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.struct({"answer": pa.float64(), "format": pa.float64()}),
+        pa.map_(pa.string(), pa.float64()),  # of earlier versions
+    ],
+)
+def test_an_exported_parquet_file_becomes_a_run_again(kind, alice_client):
+    scores: list[Any] = [
+        {"answer": 1.0, "format": 0.5},
+        {"answer": 0.0, "format": None},
+    ]
+    if pa.types.is_map(kind):
+        scores = [list(rules.items()) for rules in scores]
+    columns = {
+        "step": [3, 3],
+        "prompt_index": [0, 0],
+        "position": [0, 1],
+        "prompt": ["1 + 1 =", "1 + 1 ="],
+        "completion": ["2", "3"],
+        "rules": pa.array(scores, kind),
+    }
+
+    run = make(alice_client, send(alice_client, {"mine.parquet": parquet(columns)}))
+
+    group = run.groups.get(step=3)
+    assert group.rule_names == ["answer", "format"]
+    assert [c.rule_scores for c in group.completions] == [(1.0, 0.5), (0.0, None)]
 
 
 def test_older_tables_and_chats_are_understood(alice_client):
