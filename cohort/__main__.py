@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cohort import commands, mcp, verl
-from cohort.api.run import POLL_SECONDS
+from cohort.api.run import FILTERS, POLL_SECONDS
 from cohort.http import Refused, Unreachable
 from cohort.output import (
     BROKEN_PIPE,
@@ -71,6 +71,13 @@ def make_parser() -> ArgumentParser:
     show.add_argument(
         "group", type=_count, nargs="?", help="prompt index, to show one group"
     )
+    found = _add(
+        groups, "completions", commands.list_completions, "search a run's completions"
+    )
+    _run(found)
+    for name, about in FILTERS.items():
+        found.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=about)
+    _add_limit_option(found)
     sync = _add(
         groups, "sync", commands.sync, "send the events that a reporter could not send"
     )
@@ -348,15 +355,17 @@ def _add_export(group: Any) -> None:
         help="metrics, completions or tensorboard (default: guessed from the file "
         "name, else metrics), or a full name such as metrics.jsonl",
     )
-    export.add_argument(
-        "--first-step", type=_count, metavar="N", help="leave out earlier steps"
-    )
-    export.add_argument(
-        "--last-step", type=_count, metavar="N", help="leave out later steps"
-    )
+    _add_step_options(export)
     export.add_argument(
         "--force", action="store_true", help="overwrite an existing file"
     )
+
+
+def _add_step_options(parser: Any) -> None:
+    for name, about in (("first", "earlier"), ("last", "later")):
+        parser.add_argument(
+            f"--{name}-step", type=_count, metavar="N", help=f"leave out {about} steps"
+        )
 
 
 def _run(parser: Any) -> None:
@@ -420,7 +429,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         print_error(f"Arguments must be UTF-8; got {_shorten(error.object)!r}.")
         return MISUSED
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         print_error(str(error))
         return MISUSED
     except KeyboardInterrupt:

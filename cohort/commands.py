@@ -13,8 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 from cohort.api import Client
-from cohort.api.records import Checkpoint, Group, GroupDetail, Point
-from cohort.api.run import POLL_SECONDS, Run, file_name, follow
+from cohort.api.records import (
+    Checkpoint,
+    FoundCompletion,
+    Group,
+    GroupDetail,
+    Point,
+)
+from cohort.api.run import FILTERS, POLL_SECONDS, Run, file_name, follow
 from cohort.delivery import Delivery
 from cohort.http import Refused, Server, find_server, query_of, save_login
 from cohort.output import (
@@ -150,6 +156,7 @@ def _show(args: Namespace, value: Any, text: str) -> None:
 
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "OF", "REWARD", "BEST", "OWNER", "CREATED")
 PROMPT_CHARS = 60
+EXCERPT_BEFORE = 16  # characters before a match
 MAX_TOML_BYTES = 2**20  # a hundred times the longest preset
 
 
@@ -345,6 +352,36 @@ def _print_group(run: Run, group: GroupDetail) -> None:
             f"{c.end_reason}"
         )
         print_text("\n".join(f"    {line}" for line in c.text.split("\n")))
+
+
+def list_completions(args: Namespace) -> None:
+    run = Client().runs.get(args.run)
+    filters = {name: getattr(args, name) for name in FILTERS}
+    found = run.completions(limit=_fetch_limit(args), **filters)
+    titles = ("STEP", "PROMPT", "POSITION", "REWARD", "TOKENS", "END", "TEXT")
+
+    def row_of(completion: FoundCompletion) -> tuple[Any, ...]:
+        return (
+            completion.step,
+            completion.prompt_index,
+            completion.position,
+            number(completion.reward),
+            completion.num_tokens or "–",
+            completion.end_reason,
+            _excerpt(completion.text, args.text or ""),
+        )
+
+    right = "STEP PROMPT POSITION REWARD TOKENS"
+    _show_list(args, list(found), titles, row_of, right=right)
+
+
+def _excerpt(text: str, found: str) -> str:
+    """
+    >>> _excerpt(f"{'a' * 90} I think so", "i think")
+    '…aaaaaaaaaaaaaaa I think so'
+    """
+    start = max(text.lower().find(found.lower()) - EXCERPT_BEFORE, 0)
+    return short(f"{'…' if start else ''}{text[start:]}", PROMPT_CHARS)
 
 
 def _show_run(args: Namespace, run: Run) -> None:

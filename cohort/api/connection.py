@@ -75,10 +75,11 @@ class Connection:
         while cursor is not None and num_left != 0:
             size = PAGE if num_left is None else min(PAGE, num_left)
             page = self.get(path, cursor=cursor, limit=size, **query)
-            yield from page["items"]
+            items = page["items"][:num_left]
+            yield from items
             cursor = page["next_cursor"]
             if num_left is not None:
-                num_left -= size
+                num_left -= len(items)
 
     def download(
         self,

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from cohort.api.connection import Connection
+from cohort.api.frames import Records
 from cohort.api.records import CompletionLabel, LabelShare, Share, read
 from cohort.api.run import Run
 
@@ -19,6 +20,7 @@ POLL_SECONDS = 2.0
 class Question:
     """A snapshot of a question; `refresh()` reads it again."""
 
+    COLUMNS: ClassVar = ("id", "run_id", "text", "judge", "state", "num_found")
     client: Connection = field(compare=False)
     id: int
     run_id: int
@@ -131,7 +133,7 @@ class Questions:
     def list(self, *, limit: int | None = 50) -> list[Question]:
         """List the team's questions, newest first."""
         trees = self._client.iterate("/questions", limit=limit)
-        return [self._read(tree) for tree in trees]
+        return Records(self._read(tree) for tree in trees)
 
     def _read(self, tree: Mapping[str, Any]) -> Question:
         return read(Question, tree, client=self._client, label_names=tree["labels"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -47,6 +47,9 @@ class Person:
     username: str
     name: str
 
+    def __str__(self) -> str:
+        return self.username
+
 
 @dataclass(frozen=True, slots=True)
 class Team:
@@ -75,9 +78,13 @@ class VersionRef:
     name: str
     number: int
 
+    def __str__(self) -> str:
+        return f"{self.name}@{self.number}"
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
+    COLUMNS: ClassVar = ("name", "step", "score", "margin", "num_bytes", "is_there")
     name: str
     step: int
     num_bytes: int
@@ -152,9 +159,26 @@ class SampledCompletion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FoundCompletion(SampledCompletion):
+    """A completion that a search found."""
+
+    step: int
+    prompt_index: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
     """The completions of one prompt at one step."""
 
+    COLUMNS: ClassVar = (
+        "step",
+        "prompt_index",
+        "signal",
+        "reward_mean",
+        "reward_std",
+        "answer",
+        "snippet",
+    )
     step: int
     prompt_index: int
     prompt: str

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from cohort.api.connection import Connection
+from cohort.api.frames import Records, cell_html, import_library, row_html
 from cohort.api.records import (
     Checkpoint,
     DatasetVersion,
+    FoundCompletion,
     Group,
     GroupDetail,
     Person,
@@ -65,12 +68,52 @@ def follow(
 
 ENDED = frozenset({"finished", "stopped", "failed"})
 POINTS = 2_000  # per page
+# Of the search of completions.
+FILTERS = {
+    "text": "contain this text",
+    "match": "text (default), or words: whole words of the text only",
+    "outcome": "right, not_right or unscored",
+    "end": "stop, length, turns, done, failed, timeout or unknown",
+    "surprise": "right_low, high_short or near",
+    "first_step": "from this step on",
+    "last_step": "up to this step",
+    "prompt": "of this prompt index",
+    "min_reward": "lowest reward",
+    "max_reward": "highest reward",
+    "min_advantage": "lowest advantage",
+    "max_advantage": "highest advantage",
+    "min_length": "fewest tokens",
+    "max_length": "most tokens",
+    "min_turns": "fewest turns",
+    "min_waited": "fewest seconds of the environment",
+    "tools": "failed: a tool call failed",
+    "rule": "rule of min_score and max_score",
+    "min_score": "lowest score of the rule",
+    "max_score": "highest score of the rule",
+    "tag": "with this tag",
+    "mark": "any, good, bad, tagged or commented",
+    "by": "me: marks of the token's person only",
+    "sort": "step, reward, advantage or length; -KEY descends (default: -step)",
+}
+Table = Literal["metrics", "completions"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
     """A snapshot of a run; `refresh()` reads it again."""
 
+    COLUMNS: ClassVar = (
+        "id",
+        "name",
+        "state",
+        "last_step",
+        "num_steps",
+        "last_reward",
+        "best_reward",
+        "model",
+        "owner",
+        "created_at",
+    )
     client: Connection = field(compare=False)
     id: int
     name: str
@@ -96,6 +139,22 @@ class Run:
     def __repr__(self) -> str:
         steps = f"step {self.last_step:,} of {self.num_steps:,}"
         return f"<Run {self.id} {self.name!r}: {self.state}, {steps}>"
+
+    def _repr_html_(self) -> str:
+        parts = {
+            "State": f"{self.state}, step {self.last_step:,} of {self.num_steps:,}",
+            "Reward": self.last_reward,
+            "Best reward": self.best_reward,
+            "Model": self.model,
+            "Dataset": self.dataset_version,
+            "Reward recipe": self.recipe_version,
+            "Tags": self.tags,
+            "Owner": self.owner,
+            "Created": self.created_at,
+        }
+        title = cell_html(f"Run {self.id}: {self.name}", self.address)
+        rows = "".join(row_html(map(cell_html, part)) for part in parts.items())
+        return f"<p><strong>{title}</strong></p><table><tbody>{rows}</tbody></table>"
 
     @property
     def has_ended(self) -> bool:
@@ -140,12 +199,30 @@ class Run:
         """List groups of one step, or of all; `signal` filters, such as "mixed"."""
         path, query = f"/runs/{self.id}/groups", {"step": step, "signal": signal}
         trees = self.client.iterate(path, limit=limit, **query)
-        return [read(Group, tree) for tree in trees]
+        return Records(read(Group, tree) for tree in trees)
 
     def group(self, step: int, prompt_index: int) -> GroupDetail:
         """Get a group with its completions."""
         path = f"/runs/{self.id}/groups/{step}/{prompt_index}"
         return read(GroupDetail, self.client.get(path))
+
+    def completions(
+        self, *, limit: int | None = None, **filters: Value
+    ) -> Iterator[FoundCompletion]:
+        """Yield completions that match, newest step first, read page by page.
+
+            for completion in run.completions(text="I think", outcome="right"):
+                print(completion.step, completion.reward, completion.text)
+
+        `filters` are those of the run's page Search: see FILTERS.
+        """
+        if unknown := sorted(filters.keys() - FILTERS.keys()):
+            raise ValueError(
+                f"Unknown filter {unknown[0]!r}. Filters are {', '.join(FILTERS)}."
+            )
+        path = f"/runs/{self.id}/completions"
+        trees = self.client.iterate(path, limit=limit, **filters)
+        return (read(FoundCompletion, tree) for tree in trees)
 
     def watch(
         self, *, from_step: int = 0, every_seconds: float = POLL_SECONDS
@@ -197,10 +274,63 @@ class Run:
             last_step=last_step,
         )
 
+    def to_pandas(
+        self,
+        what: Table = "metrics",
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Any:
+        """Return metrics or completions as a DataFrame; needs pandas and pyarrow."""
+        pandas = import_library("pandas", "pyarrow")
+        return self._load(pandas.read_parquet, what, first_step, last_step)
+
+    def to_polars(
+        self,
+        what: Table = "metrics",
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Any:
+        """Return metrics or completions as a DataFrame of Polars, which it needs."""
+        polars = import_library("polars")
+        return self._load(polars.read_parquet, what, first_step, last_step)
+
+    def to_dataset(
+        self,
+        what: Table = "completions",
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Any:
+        """Return metrics or completions as a Dataset of Hugging Face `datasets`."""
+        datasets = import_library("datasets")
+
+        def load(file: Path) -> Any:
+            return datasets.Dataset.from_parquet(
+                str(file), cache_dir=str(file.parent), keep_in_memory=True
+            )
+
+        return self._load(load, what, first_step, last_step)
+
+    def _load(
+        self,
+        read: Callable[[Path], Any],
+        what: str,
+        first_step: int | None,
+        last_step: int | None,
+    ) -> Any:
+        """Read a temporary export, which is deleted."""
+        if what not in ("metrics", "completions"):
+            raise ValueError(f"Pass what='metrics' or 'completions'; got {what!r}.")
+        with TemporaryDirectory(prefix="cohort-") as folder:
+            file = Path(folder) / f"{what}.parquet"
+            return read(self.export(file, first_step=first_step, last_step=last_step))
+
     def checkpoints(self) -> list[Checkpoint]:
         """List them newest first, also those whose files were deleted."""
         items = self.client.get(f"/runs/{self.id}/checkpoints")["items"]
-        return [read(Checkpoint, item) for item in items]
+        return Records(read(Checkpoint, item) for item in items)
 
     def find_checkpoint(self, which: str) -> Checkpoint:
         """Find the best, the newest, or the one of this name or step."""
@@ -314,7 +444,7 @@ class Runs:
     ) -> list[Run]:
         """Runs that match a filter of the run list, such as `state = running`."""
         trees = self._client.iterate("/runs", limit=limit, q=q, sort=sort)
-        return [read(Run, tree, client=self._client) for tree in trees]
+        return Records(read(Run, tree, client=self._client) for tree in trees)
 
     def get(self, run_id: int) -> RunDetail:
         """Get a run with its settings and notes."""

@@ -69,6 +69,7 @@ GROUPS = {
     "Teams and API": (
         "teams-and-access",
         "api-and-client",
+        "notebooks",
         "assistants",
         "other-trainers",
     ),

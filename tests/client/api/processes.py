@@ -14,7 +14,7 @@ Finished = subprocess.CompletedProcess[str]
 
 
 class Cohort:
-    def __init__(self, url: str, token: str, folder: Path) -> None:
+    def __init__(self, url: str, token: str, folder: Path, **environment: str) -> None:
         self.url, self.token = url, token
         self._environment = {
             "PATH": os.environ["PATH"],
@@ -22,6 +22,7 @@ class Cohort:
             "XDG_CONFIG_HOME": str(folder / "config"),
             "COHORT_URL": url,
             "COHORT_TOKEN": token,
+            **environment,
         }
         self._folder = folder
 
