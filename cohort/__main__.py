@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cohort import commands, mcp, verl
+from cohort import commands, hub, mcp, verl
 from cohort.api.run import FILTERS, POLL_SECONDS
 from cohort.http import Refused, Unreachable
 from cohort.output import (
@@ -78,6 +78,9 @@ def make_parser() -> ArgumentParser:
     for name, about in FILTERS.items():
         found.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=about)
     _add_limit_option(found)
+    _add_push(
+        _add(groups, "push", hub.push, "push a run's data to the Hugging Face hub")
+    )
     sync = _add(
         groups, "sync", commands.sync, "send the events that a reporter could not send"
     )
@@ -366,6 +369,22 @@ def _add_step_options(parser: Any) -> None:
         parser.add_argument(
             f"--{name}-step", type=_count, metavar="N", help=f"leave out {about} steps"
         )
+
+
+def _add_push(push: Any) -> None:
+    _run(push)
+    push.add_argument(
+        "name", type=hub.repository, metavar="USER/NAME", help="name of the dataset"
+    )
+    _add_step_options(push)
+    push.add_argument(
+        "--public",
+        action="store_true",
+        help="let everyone read it (default: a private dataset)",
+    )
+    push.add_argument(
+        "--dry-run", action="store_true", help="list the files and their sizes only"
+    )
 
 
 def _run(parser: Any) -> None:
