@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cohort import commands, hub, mcp, verl
+from cohort import commands, completion, hub, mcp, verl
 from cohort.api.run import FILTERS, POLL_SECONDS
 from cohort.http import Refused, Unreachable
 from cohort.output import (
@@ -87,6 +87,16 @@ def make_parser() -> ArgumentParser:
     sync.add_argument("folder", type=Path, help="the reporter's folder")
     _add(groups, "mcp", mcp.serve, "serve an assistant's tools over standard input")
     _add(groups, "skill", mcp.print_skill, "print a skill file for an assistant")
+    script = _add(
+        groups,
+        "completion",
+        completion.print_script,
+        "print a script that completes this command in a shell",
+    )
+    script.add_argument("shell", choices=list(completion.SCRIPTS))
+    complete = groups.add_parser("complete")  # of these scripts, so without help
+    complete.add_argument("words", nargs="*")
+    complete.set_defaults(do=completion.complete, parser=parser)
     follow = groups.add_parser(
         "verl", help=verl.ABOUT, description=_sentence(verl.ABOUT)
     )
