@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cohort import commands, completion, hub, mcp, verl
+from cohort import commands, completion, hub, mcp, trackers, verl
 from cohort.api.run import FILTERS, POLL_SECONDS
 from cohort.http import Refused, Unreachable
 from cohort.output import (
@@ -81,6 +81,7 @@ def make_parser() -> ArgumentParser:
     _add_push(
         _add(groups, "push", hub.push, "push a run's data to the Hugging Face hub")
     )
+    _add_trackers(groups)
     sync = _add(
         groups, "sync", commands.sync, "send the events that a reporter could not send"
     )
@@ -394,6 +395,34 @@ def _add_push(push: Any) -> None:
     )
     push.add_argument(
         "--dry-run", action="store_true", help="list the files and their sizes only"
+    )
+
+
+def _add_trackers(groups: Any) -> None:
+    imports = _group(groups, "import", "import runs of W&B and Trackio")
+    for tool, title, source, about, type_ in (
+        (
+            "wandb",
+            "W&B",
+            "ENTITY/PROJECT[/RUN]",
+            "one run, or all",
+            trackers.wandb_path,
+        ),
+        ("trackio", "Trackio", "PROJECT", "project of this machine", str),
+    ):
+        parser = _add(imports, tool, trackers.import_runs, f"import runs of {title}")
+        parser.set_defaults(tool=tool)
+        parser.add_argument("source", metavar=source, type=type_, help=about)
+        parser.add_argument(
+            "--leave-out", action="store_true", help="skip rows with errors"
+        )
+    export = _add(
+        groups, "export", trackers.export_run, "log a run's metrics to another tool"
+    )
+    _run(export)
+    export.add_argument("--to", required=True, choices=list(trackers.READERS))
+    export.add_argument(
+        "--project", default="cohort", help="project there (default: %(default)s)"
     )
 
 

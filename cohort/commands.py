@@ -33,6 +33,7 @@ from cohort.output import (
     print_table,
     print_text,
     short,
+    show,
 )
 from cohort.spool import Spool
 
@@ -50,7 +51,7 @@ def sync(args: Namespace) -> None:
     if delivery.over:
         raise ValueError(f"Some events were not sent. {delivery.over}")
     data = {"folder": str(args.folder), "address": delivery.address}
-    _show(args, data, f"Sent all events of {args.folder}: {delivery.address}")
+    show(args, data, f"Sent all events of {args.folder}: {delivery.address}")
 
 
 def log_in(args: Namespace) -> None:
@@ -67,7 +68,7 @@ def log_in(args: Namespace) -> None:
     server = Server(args.url.rstrip("/"), token.strip())
     me = Client(server.url, server.token).me
     path = save_login(server)
-    _show(
+    show(
         args,
         {"url": server.url, "me": me},
         f"Logged in to {me.team.name} as {me.person.name} with scopes "
@@ -103,7 +104,7 @@ def push(args: Namespace) -> None:
     less = f" ({num_left_out:,} with errors left out)" if num_left_out else ""
     rows = "row" if version.num_rows == 1 else "rows"
     prompt, answer = (version.mapping.get(role) for role in ("prompt", "answer"))
-    _show(
+    show(
         args,
         version,
         f"{version.dataset}@{version.number} has {version.num_rows:,} {rows}{less}; "
@@ -148,10 +149,6 @@ def _show_list(
     print_table(titles, map(row_of, items[:limit]), right=right)
     if len(items) > limit:
         print_text(f"Showing the first {limit:,}. Use --limit 0 to list all.")
-
-
-def _show(args: Namespace, value: Any, text: str) -> None:
-    print_json(value) if args.json else print_text(text)
 
 
 COLUMNS = ("ID", "NAME", "STATE", "STEP", "OF", "REWARD", "BEST", "OWNER", "CREATED")
@@ -278,7 +275,7 @@ def export(args: Namespace) -> None:
         )
     num_bytes = target.stat().st_size
     data = {"run": run.id, "file": str(target), "num_bytes": num_bytes}
-    _show(args, data, f"Saved {target} ({num_bytes:,} bytes).")
+    show(args, data, f"Saved {target} ({num_bytes:,} bytes).")
 
 
 def list_checkpoints(args: Namespace) -> None:
@@ -310,7 +307,7 @@ def get_checkpoint(args: Namespace) -> None:
             checkpoint.name, args.to, overwrite=args.force, on_progress=bar
         )
     data = {"run": run.id, "checkpoint": checkpoint.name, "file": str(saved)}
-    _show(args, data, f"Saved {saved}: step {checkpoint.step:,} of {run.name}.")
+    show(args, data, f"Saved {saved}: step {checkpoint.step:,} of {run.name}.")
 
 
 def show_groups(args: Namespace) -> None:

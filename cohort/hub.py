@@ -16,9 +16,8 @@ from cohort.output import (
     Bar,
     CommandEnded,
     print_error,
-    print_json,
-    print_text,
     short,
+    show,
     size,
 )
 
@@ -60,12 +59,10 @@ def push(args: Namespace) -> None:
             except Exception as error:  # noqa: BLE001 - its own, and its HTTP client's
                 print_error(f"Nothing was pushed to {args.name}: {error}")
                 raise CommandEnded(REFUSED) from None
-    if args.json:
-        print_json({"run": run.id, "files": sizes, "url": address})
-        return
-    for name, num_bytes in sizes.items():
-        print_text(f"{name}  {size(num_bytes)}")
-    print_text(f"Pushed to {address}" if address else "Nothing was pushed: a dry run.")
+    files = [f"{name}  {size(num_bytes)}\n" for name, num_bytes in sizes.items()]
+    end = f"Pushed to {address}" if address else "Nothing was pushed: a dry run."
+    data = {"run": run.id, "files": sizes, "url": address}
+    show(args, data, f"{''.join(files)}{end}")
 
 
 def _write_files(run: Run, folder: Path, args: Namespace) -> dict[str, int]:

@@ -52,6 +52,19 @@ _VERL = {
 _TRL_RULE = re.compile(r"rewards/(.+)/mean")
 
 
+# Where loggers write a row's step. The trainer's own comes before W&B's, which counts
+# calls of log().
+STEPS = (
+    "train/global_step",
+    "training/global_step",
+    "trainer/global_step",
+    "global_step",
+    "Step",
+    "_step",
+    "step",
+)
+
+
 def metric_name(name: str) -> str:
     """Cohort's name for it, or itself if unknown. TRL prefixes names with "train/"."""
     if name in _VERL:

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 import unicodedata
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -66,6 +67,11 @@ def _tree_of(value: Any) -> Any:
         return value.isoformat()
     names = [field.name for field in fields(value) if field.name != "client"]
     return {name: getattr(value, name) for name in names}
+
+
+def show(args: Namespace, value: Any, text: str) -> None:
+    """Print a result as text, or with --json as an object."""
+    print_json(value) if args.json else print_text(text)
 
 
 def plain(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -125,49 +125,83 @@ class Datasets:
         own_key = str(uuid.uuid5(uuid.NAMESPACE_OID, key)) if key else ""
         upload = self._client.post("/dataset-uploads", tree, key=own_key)
         path = f"/dataset-uploads/{upload['id']}"
-        with file.open("rb") as source:
-            while not upload["is_whole"] and upload["num_received"] < size:
-                if on_upload:
-                    on_upload(upload["num_received"], size)
-                source.seek(upload["num_received"])
-                part = source.read(PART_BYTES)
-                if not part:
-                    raise ValueError(
-                        f"{file} became shorter during the upload. Push it again."
-                    )
-                try:
-                    upload = self._send_part(path, part, upload["num_received"])
-                except Refused as error:
-                    if error.status == NOT_FOUND and key:
-                        break  # imported under this key before, and deleted since
-                    raise
-        if on_upload:
-            on_upload(size, size)
+        try:
+            send_parts(
+                self._client,
+                file,
+                f"{path}/parts?offset=",
+                upload,
+                lambda: self._client.get(path),
+                on_upload,
+            )
+        except Refused as error:
+            # With a key: imported under it before, and deleted since.
+            if error.status != NOT_FOUND or not key:
+                raise
         return path
 
-    def _send_part(self, path: str, part: bytes, offset: int) -> Any:
-        """Send a part. 409: the offset differs, as after a lost response; the server
-        says which one it expects.
-        """
 
-        def put() -> Any:
-            return self._client.server.send(
-                "PUT",
-                f"{path}/parts?offset={offset}",
-                part,
-                {"Content-Type": "application/octet-stream"},
-                timeout_seconds=PART_SECONDS,
-            )
+def send_parts(
+    client: Connection,
+    file: Path,
+    address: str,
+    upload: Any,
+    read_upload: Callable[[], Any],
+    on_upload: Progress | None,
+) -> None:
+    """Upload what the server lacks of a file.
 
-        try:
-            return self._client.retry(put)
-        except Refused as error:
-            if error.status != CONFLICT:
-                raise
-            current = self._client.get(path)
-            if current["num_received"] == offset and not current["is_whole"]:
-                raise  # the server could not store it
-            return current
+    address      path in the API, to which the offset of a part is appended
+    upload       the upload as the server has it: num_received, is_whole
+    read_upload  reads it again
+    """
+    size = file.stat().st_size
+    with file.open("rb") as source:
+        while not upload["is_whole"] and upload["num_received"] < size:
+            if on_upload:
+                on_upload(upload["num_received"], size)
+            source.seek(upload["num_received"])
+            part = source.read(PART_BYTES)
+            if not part:
+                raise ValueError(
+                    f"{file} became shorter during the upload. Push it again."
+                )
+            place = f"{address}{upload['num_received']}"
+            upload = _send_part(client, place, part, upload, read_upload)
+    if on_upload:
+        on_upload(size, size)
+
+
+def _send_part(
+    client: Connection,
+    place: str,
+    part: bytes,
+    upload: Any,
+    read_upload: Callable[[], Any],
+) -> Any:
+    """Send a part. 409: the offset differs, as after a lost response; the server says
+    which one it expects.
+    """
+
+    def put() -> Any:
+        return client.server.send(
+            "PUT",
+            place,
+            part,
+            {"Content-Type": "application/octet-stream"},
+            timeout_seconds=PART_SECONDS,
+        )
+
+    try:
+        return client.retry(put)
+    except Refused as error:
+        if error.status != CONFLICT:
+            raise
+        current = read_upload()
+        is_same = current["num_received"] == upload["num_received"]
+        if is_same and not current["is_whole"]:
+            raise  # the server could not store it
+        return current
 
 
 def fingerprint(path: Path) -> str:

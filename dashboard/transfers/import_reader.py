@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import itemgetter
 
-from cohort.lines import metric_name, number
+from cohort.lines import STEPS, metric_name, number
 from dashboard.datasets.parsing.detection import Detected, detect, read_records
 from dashboard.datasets.parsing.parquet import read_parquet_files
 from dashboard.datasets.parsing.records import (
@@ -34,16 +34,6 @@ from dashboard.transfers.tensorboard import is_event_file, read_scalars
 
 TENSORBOARD = "TensorBoard"
 WANDB = "W&B"
-# The trainer's own step comes before W&B's, which counts calls of log().
-STEPS = (
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "global_step",
-    "Step",
-    "_step",
-    "step",
-)
 SEPARATOR = " - "
 _OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time", "timestamp", "id"}
 # Columns of a table with rows of several runs, as of Trackio and MLflow.

@@ -16,7 +16,7 @@ Finished = subprocess.CompletedProcess[str]
 class Cohort:
     def __init__(self, url: str, token: str, folder: Path, **environment: str) -> None:
         self.url, self.token = url, token
-        self._environment = {
+        self.environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": python_path(),
             "XDG_CONFIG_HOME": str(folder / "config"),
@@ -25,11 +25,12 @@ class Cohort:
             **environment,
         }
         self._folder = folder
+        self.python: str | Path = sys.executable
 
     def start(self, *arguments: Any, **pipes: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "cohort", *map(str, arguments)],
-            env=self._environment,
+            [self.python, "-m", "cohort", *map(str, arguments)],
+            env=self.environment,
             cwd=self._folder,
             text=True,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
