@@ -28,6 +28,8 @@ PLATFORMS := 2_28 2_27 2_17 2_5 2014 1
 # What the engine needs beside torch and transformers, where a GPU's Python lacks it.
 ENGINE_NEEDS := "pydantic>=2.12,<3" "google-re2>=1.1"
 GPU_PYTHON := PYTHONPATH="$(BENCH)/packages$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+# What a user of the client has in a notebook.
+NOTEBOOK := .venv-notebook
 JS_TESTS = $(wildcard tests/js/*.js)
 # vLLM's build for machines without a GPU is there for Linux only.
 ON_LINUX := $(filter Linux,$(shell uname))
@@ -127,6 +129,8 @@ test-slow: ## Run what takes minutes: faults, full starts, learning, vLLM
 
 test-minutes:
 	@$(INSTALL) --tests --browser --environments ""
+	@test -x $(NOTEBOOK)/bin/python || $(BIN)/uv venv --quiet $(NOTEBOOK)
+	@$(BIN)/uv pip install --quiet --python $(NOTEBOOK) -r tests/client/api/requirements-notebook.txt
 	$(PYTEST) -m "slow or faults" $(WAITING) $(ARGS)
 
 test-vllm:
@@ -213,5 +217,5 @@ lock: setup-tests ## Choose newer versions within pyproject.toml's bounds
 	$(BIN)/python -m tests.contracts.licenses
 
 clean: ## Remove what was installed and cached, never your data
-	rm -rf .venv .venv-vllm .venv-environments node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
+	rm -rf .venv .venv-vllm .venv-environments $(NOTEBOOK) node_modules .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -79,10 +79,8 @@ def _text_of(value: Any) -> str:
             return "yes" if value else "no"
         case float():
             return f"{value:.4g}"
-        case int():
-            return f"{value:,}"
         case datetime():
             return f"{value:%Y-%m-%d %H:%M}"
         case list():
-            return ", ".join(map(str, value))
+            return ", ".join(map(str, value)) or "–"
     return str(value)
