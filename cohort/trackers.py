@@ -141,7 +141,7 @@ def read_records(source: Source) -> Iterator[dict[str, Any]]:
         metrics = {
             name: number(value)
             for name, value in row.items()
-            if isinstance(value, int | float) and number(value) is not None
+            if type(value) in (int, float) and number(value) is not None
         }
         if step in metrics and metrics.keys() - {*STEPS, "_timestamp", "_runtime"}:
             yield metrics

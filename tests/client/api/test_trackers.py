@@ -30,10 +30,10 @@ HISTORY = [
     {"_step": 0, "_timestamp": 17.5, "train/global_step": 1, "train/reward": 0.5},
     {"_step": 1, "completions": {"_type": "table-file", "path": "media/a.table.json"}},
     {"_step": 2, "examples": {"_type": "table-file", "path": "media/b.table.json"}},
-    {"_step": 3, "note": "x", "is_new": True},
+    {"_step": 3, "note": "x"},
     {"_step": 4, "odd": 1.0},  # has not the trainer's step
     {"_step": 5, "train/global_step": 2, "train/reward": 0.75, "train/kl": "NaN"},
-    {"_step": 6, "train/global_step": 3, "train/kl": float("nan")},
+    {"_step": 6, "train/global_step": 3, "train/kl": float("nan"), "is_new": True},
 ]
 
 
