@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import select
 import shutil
 import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -95,8 +93,8 @@ def test_without_a_login_no_runs_are_offered(cache):
 
 @pytest.mark.parametrize("shell", SETUP)
 def test_its_script_completes_in_a_shell(shell, tmp_path):
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+    if not (shutil.which(shell) and shutil.which("setsid")):
+        pytest.skip(f"{shell} or setsid is not installed")
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     command = f'{sys.executable} -m cohort "$@"'
@@ -136,14 +134,13 @@ class Typed:
     def __init__(self, command: list[str], environment: Any, folder: Path) -> None:
         self._terminal, its_end = pty.openpty()
         self._shell = subprocess.Popen(
-            command,
+            # fish needs a terminal that controls it.
+            [str(shutil.which("setsid")), "--ctty", *command],
             env=environment,
             cwd=folder,
             stdin=its_end,
             stdout=its_end,
             stderr=its_end,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # fish needs it
         )
         os.close(its_end)
         self._output = b""
