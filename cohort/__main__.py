@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cohort import commands, completion, hub, mcp, trackers, verl
+from cohort import commands, completion, follow, hub, mcp, trackers
 from cohort.api.run import FILTERS, POLL_SECONDS
 from cohort.http import Refused, Unreachable
 from cohort.output import (
@@ -98,11 +98,11 @@ def make_parser() -> ArgumentParser:
     complete = groups.add_parser("complete")  # of these scripts, so without help
     complete.add_argument("words", nargs="*")
     complete.set_defaults(do=completion.complete, parser=parser)
-    follow = groups.add_parser(
-        "verl", help=verl.ABOUT, description=_sentence(verl.ABOUT)
+    verl = groups.add_parser(
+        "verl", help=follow.ABOUT, description=_sentence(follow.ABOUT)
     )
-    verl.add_arguments(follow)
-    follow.set_defaults(do=verl.run)
+    follow.add_arguments(verl)
+    verl.set_defaults(do=follow.run)
     return parser
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from django.core.files.uploadedfile import SimpleUploadedFile
 from hypothesis import strategies as st
 
-from cohort import verl
+from cohort import follow
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
@@ -234,8 +234,7 @@ def check_scored(text: str) -> None:
 
 def check_dump(text: str) -> None:
     with folder_with(dump=text.encode("utf-8", "surrogatepass")) as folder:
-        for row in verl._rows(folder / "dump"):
-            verl._completion(row)
+        list(follow._rows(folder / "dump"))
 
 
 PARSERS = [
@@ -265,5 +264,5 @@ PARSERS = [
            columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,
            ("trainer.rewards.command",)),
     Parser("dumps of verl", st.lists(shaped(input=ANY_TEXT, output=ANY_TEXT, score=NUMBERS, step=NUMBERS,
-           gts=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_dump, ("cohort.verl",)),
+           gts=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_dump, ("cohort.follow",)),
 ]  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from cohort.follow import Follower, follow
 from cohort.http import Server
 from cohort.reporter import Reporter
-from cohort.verl import Follower, follow
 from tests.client.server import FakeServer
 from tests.environment import child_environment
 from trainer.events import GroupScored, StepFinished
