@@ -98,11 +98,12 @@ def make_parser() -> ArgumentParser:
     complete = groups.add_parser("complete")  # of these scripts, so without help
     complete.add_argument("words", nargs="*")
     complete.set_defaults(do=completion.complete, parser=parser)
-    verl = groups.add_parser(
-        "verl", help=follow.ABOUT, description=_sentence(follow.ABOUT)
-    )
-    follow.add_arguments(verl)
-    verl.set_defaults(do=follow.run)
+    for command, form in (("follow", ""), ("verl", "verl")):  # its former name
+        following = groups.add_parser(
+            command, help=follow.ABOUT, description=_sentence(follow.ABOUT)
+        )
+        follow.add_arguments(following)
+        following.set_defaults(do=follow.run, format=form)
     return parser
 
 

@@ -1,15 +1,10 @@
-"""Report a run of verl by following the rollout dumps of its RayPPOTrainer.
+"""Report a run by following the files that its trainer writes.
 
-    trainer.rollout_data_dir=/data/rollouts      # verl's own setting
+    cohort follow /data/run --name my-run
 
-    cohort verl /data/rollouts --name my-run
-    cohort verl /data/rollouts --metrics /data/metrics.jsonl
-
-verl writes `<step>.jsonl` for each step (`_dump_generations`): input, output, gts,
-score, step, and the reward function's extra values. Metrics come from verl's file
-logger (`trainer.logger=["console","file"]`, `VERL_FILE_LOGGER_PATH`): lines of
-`{"step", "data"}`. The follower is a separate process, so it cannot slow or stop the
-training; it can be started late or restarted.
+The follower is a separate process, so it cannot slow or stop the training; it can be
+started late or restarted. `FORMATS` has the trainers; a folder's files tell which one
+writes there.
 """
 
 from __future__ import annotations
@@ -19,118 +14,176 @@ import logging
 import signal
 import threading
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
-from cohort.lines import (
-    Completion,
-    answer_of,
-    guess_turns,
-    number,
-    text_of,
-)
+from cohort.formats.files import Format, Part, Rollout, read_lines, tree_of
+from cohort.formats.ms_swift import MsSwift
+from cohort.formats.nemo_rl import NemoRl
+from cohort.formats.prime_rl import PrimeRl
+from cohort.formats.tinker import Tinker
+from cohort.formats.verl import Verl
 from cohort.reporter import Reporter
-from cohort.spool import Spool
+from cohort.spool import BAD_VALUE, Spool
 
 logger = logging.getLogger("cohort")
-ABOUT = "follow verl's rollout dumps; Ctrl-C ends the run as finished"
-OWN = {"input", "output", "gts", "score", "step"}
+ABOUT = "follow the files of another trainer; Ctrl-C ends the run as finished"
+FORMATS: dict[str, type[Format]] = {
+    form.name: form for form in (Verl, PrimeRl, NemoRl, MsSwift, Tinker)
+}
+# Loading a pickle runs the code in it. By their names, with the hook to use instead.
+PICKLES = {
+    "global_step_*_training_input.pkl": "cohort.skyrl",
+    "*.pt": "cohort.slime",
+    "*.pkl": "cohort.reporter",
+}
 POLL_SECONDS = 1.0
+SETTLE_SECONDS = 10.0
+MAX_NAMES = 8  # of files, in an error
 
 
 class Follower:
-    """Reports each step when its file is complete: the next one has begun, or the size
-    stayed the same between two polls.
+    """Reports each step when its lines are complete.
+
+    They are, if the next step has begun and they stayed the same between two polls. A
+    file can be late where several threads write, so a step behind a gap, or the last
+    one, has to stay the same for `settle_seconds`. A step waits for its metrics until
+    two later ones have begun.
     """
 
     def __init__(
         self,
-        folder: Path,
+        source: Format,
         reporter: Reporter,
         *,
-        metrics: Path | None,
+        metrics: MetricLines,
         last_step: int = 0,
+        settle_seconds: float = SETTLE_SECONDS,
+        reported: Mapping[int, Part] | None = None,
     ) -> None:
-        self._folder = folder
+        self._source = source
         self._reporter = reporter
-        self._metrics = MetricLines(metrics) if metrics else None
+        self._metrics = metrics
         self._last_step = last_step
-        self._sizes: dict[int, int] = {}
+        self._settle_seconds = settle_seconds
+        # As they were when they were reported; those after `last_step` by an earlier
+        # attempt, and without a change they are not reported again.
+        parts = source.parts(last_step) if reported is None else reported
+        self.reported = {
+            step: part
+            for step, part in parts.items()
+            if step <= last_step or reported is not None
+        }
+        self._unchanged: dict[int, tuple[Part, float]] = {}  # since when
+        self.num_bad = 0  # lines
+        # The trainer has written earlier steps again: the last one before them.
+        self.back_to: int | None = None
 
     def poll(self, *, is_over: bool = False) -> int:
-        """Report new steps; returns their number. `is_over`: verl has ended."""
-        if self._metrics:
-            self._metrics.read()
-        new = sorted(step for step in _steps(self._folder) if step > self._last_step)
+        """Report new steps; returns their number. `is_over`: the trainer has ended."""
+        self._metrics.read()
+        parts = self._source.parts(self._last_step)
+        changed = [s for s in parts if self.reported.get(s) != parts[s]]
+        again = [step for step in changed if step <= self._last_step]
+        if again:
+            self.back_to = min(again) - 1
+            return 0
+        new = sorted(changed)
+        now = monotonic()
+        known = self._unchanged
+        self._unchanged = {
+            step: known[step]
+            if step in known and known[step][0] == parts[step]
+            else (parts[step], now)
+            for step in new
+        }
         num = 0
         for step in new:
-            if not (is_over or step != new[-1] or self._is_complete(step)):
+            is_seen = step in known and self._unchanged[step] == known[step]
+            if not (is_over or (is_seen and self._is_complete(step, new[-1], now))):
                 break
-            self._report(step)
+            self._report(step, parts[step])
             num += 1
         return num
 
-    def _is_complete(self, step: int) -> bool:
-        size = self._path(step).stat().st_size
-        is_unchanged = self._sizes.get(step) == size
-        self._sizes = {step: size}
-        return is_unchanged and size > 0
+    def _is_complete(self, step: int, newest: int, now: float) -> bool:
+        part, since = self._unchanged[step]
+        if newest < step + 2 and not self._metrics.has(step):
+            return False
+        is_next, is_whole = step == self._last_step + 1, _ends_whole(part)
+        if now - since >= self._settle_seconds:
+            return is_whole or newest > step
+        return is_whole and is_next and newest > step
 
-    def _path(self, step: int) -> Path:
-        return self._folder / f"{step}.jsonl"
-
-    def _report(self, step: int) -> None:
-        groups: dict[tuple[str, str | tuple[str, ...] | None], list[Completion]] = {}
-        for row in _rows(self._path(step)):
-            truth = answer_of(row.get("gts"))
-            answer = tuple(truth) if isinstance(truth, list) else truth
-            key = (text_of(row["input"]), answer)
-            # The score is the reward; other numbers are further rules.
-            score = number(row.get("score"))
-            others = {
-                name: number(value)
-                for name, value in row.items()
-                if name not in OWN and isinstance(value, int | float)
-            }
-            text = text_of(row["output"])
-            groups.setdefault(key, []).append(
-                Completion(
-                    text=text,
-                    turns=guess_turns(text),
-                    reward=score,
-                    rules={"score": score} | others,
-                )
-            )
-        for (prompt, answer), completions in groups.items():
-            self._reporter.group(step, prompt, completions, answer=answer)
-        metrics = self._metrics.of(step) if self._metrics else {}
-        self._reporter.step(step, metrics)
+    def _report(self, step: int, part: Part) -> None:
+        earlier = self.reported.get(step)
+        self.reported[step] = part
+        if self._source.is_appended and earlier and earlier.end < part.end:
+            part = replace(part, start=earlier.end)
+        groups: dict[tuple[object, ...], list[Rollout]] = {}
+        for number, line in enumerate(read_lines(part), start=1):
+            try:
+                rollouts = self._source.rollouts(json.loads(line), part)
+            except (*BAD_VALUE, RecursionError) as error:
+                self._tell_bad(step, part, number, error)
+                continue
+            for rollout in rollouts:
+                groups.setdefault(rollout.key, []).append(rollout)
+        for first, *others in groups.values():
+            completions = [rollout.completion for rollout in (first, *others)]
+            self._reporter.group(step, first.prompt, completions, answer=first.answer)
+        self._reporter.step(step, self._metrics.of(step))
+        self._reporter.wait_for_disk()
         self._last_step = step
+
+    def _tell_bad(self, step: int, part: Part, number: int, error: Exception) -> None:
+        self.num_bad += 1
+        if self.num_bad == 1:
+            message = (
+                f"Skipped line {number} of {part.path.name} (step {step}): "
+                f"{type(error).__name__}: {error}. Further ones are counted only."
+            )
+            logger.warning("%s", message)
+            self._reporter.warn(step, "bad_line", message)
+
+
+def _ends_whole(part: Part) -> bool:
+    if part.start == part.end:
+        return True
+    return next(iter(read_lines(replace(part, start=part.end - 1))), b"") == b"\n"
 
 
 class MetricLines:
-    """The file logger's lines, read as they are written."""
+    """The metrics by step, read as they are written."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, source: Format, path: Path | None = None) -> None:
+        name = source.metrics_path
+        self._path = path or (source.folder / name if name else None)
+        self._source = source
         self._offset = 0
         self._by_step: dict[int, dict[str, Any]] = {}
 
     def read(self) -> None:
-        if not self._path.exists():
+        if self._path is None or not self._path.exists():
             return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                tree = _tree(line)
-                if isinstance(tree.get("step"), int):
-                    data = tree.get("data")
-                    metrics = self._by_step.setdefault(tree["step"], {})
-                    metrics |= data if isinstance(data, dict) else {}
+        end = self._path.stat().st_size
+        for line in read_lines(Part(path=self._path, start=self._offset, end=end)):
+            if not line.endswith(b"\n"):
+                break
+            self._offset += len(line)
+            tree = tree_of(line)
+            if step := self._source.metrics_step(tree):
+                metrics = self._by_step.setdefault(step, {})
+                metrics |= self._source.metrics_of(tree)
+
+    def has(self, step: int) -> bool:
+        """Return whether the step's last ones are written, or there is no file."""
+        names = self._by_step.get(step, ())
+        last = self._source.last_metric
+        return self._path is None or any(name.startswith(last) for name in names)
 
     def of(self, step: int) -> dict[str, Any]:
         """Drops them, and those of earlier steps."""
@@ -139,67 +192,112 @@ class MetricLines:
         return metrics
 
 
-def _steps(folder: Path) -> Iterator[int]:
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if path.suffix == ".jsonl" and path.stem.isdecimal():
-                yield int(path.stem)
+def find_format(folder: Path) -> Format | None:
+    """Return the format of the folder's files; None: there are none yet.
+
+    ValueError: it has pickles, and nothing else.
+    """
+    for form in FORMATS.values():
+        if (source := form(folder)).is_found():
+            return source
+    for pattern, hook in PICKLES.items():
+        if path := next(folder.glob(pattern), None):
+            raise ValueError(
+                f"{path.name} is a pickle, which runs code when it is loaded, so "
+                f"Cohort does not read it. Report from the trainer with {hook}."
+            )
+    return None
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            row = _tree(line)
-            if isinstance(row.get("input"), str | list) and "output" in row:
-                yield row
-            else:
-                logger.warning(
-                    "Skipped %s, line %d: input or output is missing.", path, number
-                )
-
-
-def _tree(line: bytes) -> dict[str, Any]:
-    try:
-        tree = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return tree if isinstance(tree, dict) else {}
+def describe(folder: Path) -> str:
+    """Say what the folder has, and which formats are known."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    some = ", ".join(names[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
+    return (
+        f"{folder} has no rollouts of a known format ({', '.join(FORMATS)}); it has "
+        f"{some or 'no files'}."
+    )
 
 
 def follow(
     folder: Path,
     *,
+    form: str = "",
     name: str = "",
     metrics: Path | None = None,
     right_from: float | None = None,
+    settle_seconds: float = SETTLE_SECONDS,
     end: threading.Event,
 ) -> None:
-    """Report new dumps until `end` is set, then the rest, and finish the run.
+    """Report new steps until `end` is set, then the rest, and finish the run.
 
-    A folder followed before continues its run, under the same name.
+    A folder followed before continues its run, under the same name. ValueError: until
+    the end, nothing of a known format was written.
     """
+    source = FORMATS[form](folder) if form else find_format(folder)
+    if source is None:
+        logger.warning("%s Waiting for some.", describe(folder))
+    while source is None:
+        is_over = end.wait(POLL_SECONDS)
+        source = find_format(folder)
+        if is_over and source is None:
+            raise ValueError(describe(folder))
+    assert source is not None
     state = folder / "cohort"
     spool = Spool(state)
+    last_step = _last_step(spool)
+    if spool.exists:
+        _log_continued(spool, name, last_step)
+    settings = source.settings()
+    models = (settings.get(key) for key in ("model.name", "model", "model_name"))
+    lines = MetricLines(source, metrics)
+    reported: Mapping[int, Part] | None = None
+    num_bad, is_over = 0, False
+    while not is_over:
+        with Reporter(
+            name or folder.resolve().name,
+            tool=source.tool,
+            folder=state,
+            from_step=last_step,
+            num_steps=settings.get("max_steps"),
+            model=str(next((model for model in models if model), "")),
+            settings=settings,
+            rules=source.rules,
+            right_from=right_from,
+            notes=source.notes,
+        ) as reporter:
+            follower = Follower(
+                source,
+                reporter,
+                metrics=lines,
+                last_step=last_step,
+                settle_seconds=settle_seconds,
+                reported=reported,
+            )
+            while follower.back_to is None and not is_over:
+                is_over = end.wait(POLL_SECONDS)
+                follower.poll(is_over=is_over)
+            num_bad += follower.num_bad
+            if follower.back_to is not None:
+                last_step, reported = follower.back_to, follower.reported
+                is_over = False
+                logger.warning("The trainer has written step %d again.", last_step + 1)
+                reporter.close()  # the run goes on, with another attempt
+    if num_bad:
+        logger.warning("Skipped %d lines that could not be read.", num_bad)
+
+
+def _last_step(spool: Spool) -> int:
+    """Return the last step that is written to the folder's events."""
     last_step = 0
-    for index in range(1, len(spool.state().attempts) + 1):
+    attempts = spool.state().attempts
+    for index, attempt in enumerate(attempts, start=1):
+        last_step = attempt.from_step
         with spool.events_path(index).open("rb") as file:
             for line in file:
                 if line.startswith(b'{"type":"step_finished"') and line.endswith(b"\n"):
                     last_step = max(last_step, int(json.loads(line)["step"]))
-    if spool.exists:
-        _log_continued(spool, name, last_step)
-    with Reporter(
-        name or folder.resolve().name,
-        tool="verl",
-        folder=state,
-        from_step=last_step,
-        right_from=right_from,
-        rules={"score": 1.0},
-    ) as reporter:
-        follower = Follower(folder, reporter, metrics=metrics, last_step=last_step)
-        while not end.wait(POLL_SECONDS):
-            follower.poll()
-        follower.poll(is_over=True)
+    return last_step
 
 
 def _log_continued(spool: Spool, name: str, last_step: int) -> None:
@@ -218,20 +316,35 @@ def _log_continued(spool: Spool, name: str, last_step: int) -> None:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", type=Path, help="folder of verl's trainer.rollout_data_dir"
-    )
+    parser.add_argument("folder", type=Path, help="folder that the trainer writes to")
     parser.add_argument(
         "--name", default="", help="run name (default: the folder name)"
     )
     parser.add_argument(
-        "--metrics", type=Path, metavar="FILE", help="output of verl's file logger"
+        "--format",
+        choices=FORMATS,
+        default="",
+        help="the trainer's files (default: told by their names and keys)",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=Path,
+        metavar="FILE",
+        help="JSONL file of metrics, such as that of verl's file logger",
     )
     parser.add_argument(
         "--right-from",
         type=float,
-        metavar="SCORE",
-        help="lowest score of a correct completion",
+        metavar="REWARD",
+        help="lowest reward of a correct completion",
+    )
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=SETTLE_SECONDS,
+        metavar="SECONDS",
+        help="report the last file when it has not changed for so long (default: "
+        "%(default)g)",
     )
 
 
@@ -241,8 +354,10 @@ def run(args: Namespace) -> None:
         signal.signal(signum, lambda *_: end.set())
     follow(
         args.folder,
+        form=args.format,
         name=args.name,
         metrics=args.metrics,
         right_from=args.right_from,
+        settle_seconds=args.settle,
         end=end,
     )

@@ -1,7 +1,7 @@
 """A trainer's reports as lines of the event log, one JSON object each.
 
 Line number and attempt are added when a line is sent, because the server assigns the
-attempt. Metrics of TRL and verl get Cohort's names.
+attempt. Metrics of other trainers get Cohort's names.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ _VERL = {
     "timing_s/update_actor": "time/update",
     "timing_s/step": "time/step",
 }
+_OTHERS = {  # of prime-rl and the Tinker cookbook
+    "optim/lr": "lr",
+    "optim/grad_norm": "grad_norm",
+    "optim/entropy": "entropy",
+    "entropy/all/mean": "entropy",
+    "loss/mean": "loss",
+}
 _TRL_RULE = re.compile(r"rewards/(.+)/mean")
 
 
@@ -67,8 +74,8 @@ STEPS = (
 
 def metric_name(name: str) -> str:
     """Cohort's name for it, or itself if unknown. TRL prefixes names with "train/"."""
-    if name in _VERL:
-        return _VERL[name]
+    if known := _VERL.get(name) or _OTHERS.get(name):
+        return known
     bare = name.removeprefix("train/")
     if bare in _TRL:
         return _TRL[bare]

@@ -72,6 +72,7 @@ GROUPS = {
         "notebooks",
         "assistants",
         "other-trainers",
+        "own-loop",
     ),
     "Operate": (
         "deploy-and-operate",

@@ -24,10 +24,10 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from cohort.formats.prime_rl import OTHER_BRANCHES, read_trace
 from cohort.lines import (
     Completion,
     guess_turns,
-    mean,
     number,
     rule_name,
     turns_of,
@@ -51,17 +51,6 @@ MAX_STEP = MAX_COUNT = 2**31 - 1
 LATEST_TIME = 253_402_300_800  # the year 10000
 _TRL_OWN = {"step", "prompt", "completion", "reward", "advantage", "image", "images"}
 _VERL_OWN = {"input", "output", "gts", "score", "step"}
-# Of verifiers' traces by what stopped them; a task may have conditions of its own.
-_TRACE_ENDS: dict[str, EndReason] = {
-    "None": "unknown",
-    "error": "failed",
-    "max_turns": "turns",
-    "max_input_tokens": "length",
-    "max_output_tokens": "length",
-    "max_total_tokens": "length",
-    "context_length": "length",
-}
-OTHER_BRANCHES = "other_branches"  # of a trace, which has several if history changed
 _TURNS = TypeAdapter(list[TurnRecord])
 # Of a message, beside role and content.
 _KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content")
@@ -202,25 +191,9 @@ def _cohort(values: dict[str, Any]) -> Sample:
 def _verifiers(values: dict[str, Any]) -> Sample:
     """Read the longest branch; the completion begins with what the model said first."""
     try:
-        branch, num_branches = _longest_branch(values["nodes"])
-        first = [node.get("sampled") for node in branch].index(True)
-        nodes = branch[first:]
-        said = [node["message"] for node in nodes]
-        ids = [len(node.get("token_ids") or ()) for node in nodes]
-        sampled = [sum(map(bool, node.get("mask") or ())) for node in nodes]
-        logprob, advantage = (
-            mean([float(value) for node in nodes for value in node.get(name) or ()])
-            for name in ("logprobs", "advantages")
-        )
-        scores: dict[str, float | None] = {
-            rule_name(name): _finite(reward["score"] * reward.get("weight", 1.0))
-            for name, reward in values["rewards"].items()
-            if reward is not None
-        }
-        answer = values["task"]["data"].get("answer")
+        trace = read_trace(values)
         work = (values.get("run") or {}).get("work") or {}
         step = values.get("step", work.get("step", 0))  # an evaluation has none
-        thoughts = [message.get("reasoning_content") for message in said]
     except (TypeError, LookupError, AttributeError, ValueError, OverflowError):
         raise Bad(
             "nodes",
@@ -228,58 +201,30 @@ def _verifiers(values: dict[str, Any]) -> Sample:
             "The value is not a trace of verifiers in which a model said something.",
             "Leave the row out.",
         ) from None
-    text, turns = _completion(
-        [
-            {
-                **m,
-                "content": f"<think>\n{thought}\n</think>\n\n{m.get('content') or ''}",
-            }
-            if thought
-            else m
-            for m, thought in zip(said, thoughts, strict=True)
-        ],
-        "nodes",
-    )
+    text, turns = _completion(trace.said, "nodes")
+    ids, sampled = trace.num_ids, trace.num_sampled
     # What the template writes before a turn of the policy is the turn's before it.
     before = [n - k if k else 0 for n, k in zip(ids, sampled, strict=True)]
     ends = [
         n - before[0] + k
         for n, k in zip(accumulate(ids), [*before[1:], 0], strict=True)
     ]
-    total = sum(score for score in scores.values() if score is not None)
     return Sample(
         step=_step({"step": step}),
-        prompt=_prompt([node["message"] for node in branch[:first]], "nodes"),
+        prompt=_prompt(trace.prompt, "nodes"),
         completion=text,
-        answer=_answer(answer, "task"),
-        reward=total if scores else None,
-        scores=scores | {OTHER_BRANCHES: num_branches - 1.0 or None},
-        advantage=_finite(advantage),
+        answer=_answer(trace.answer, "task"),
+        reward=trace.reward,
+        scores=trace.scores,
+        advantage=trace.advantage,
         num_tokens=sum(sampled) if all(ids) else None,
-        mean_logprob=_finite(logprob),
-        end_reason=_TRACE_ENDS.get(str(values.get("stop_condition")), "done"),
+        mean_logprob=trace.logprob,
+        end_reason=trace.end_reason,
         turns=[
             turn | {"token_end": end if all(ids) else None}
             for turn, end in zip(turns, ends, strict=False)
         ],
     )
-
-
-def _longest_branch(nodes: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Return the path with the most tokens from a root to a leaf, and the number of
-    leaves. LookupError where a message follows none before it.
-    """
-    sizes: dict[int | None, int] = {None: 0}  # of the path to each message
-    for i, node in enumerate(nodes):
-        sizes[i] = sizes[node.get("parent")] + (len(node.get("token_ids") or ()) or 1)
-    parents = {node.get("parent") for node in nodes}
-    leaves = [i for i in range(len(nodes)) if i not in parents]
-    at: int | None = max(leaves, key=sizes.__getitem__)
-    path: list[dict[str, Any]] = []
-    while at is not None:
-        path.append(nodes[at])
-        at = nodes[at].get("parent")
-    return path[::-1], len(leaves)
 
 
 _READERS = {"TRL": _trl, "verl": _verl, "verifiers": _verifiers, "Cohort": _cohort}

@@ -12,11 +12,13 @@ import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 from django.core.files.uploadedfile import SimpleUploadedFile
 from hypothesis import strategies as st
 
 from cohort import follow
+from cohort.formats.files import Part
 from dashboard.accounts.models import Team, User
 from dashboard.datasets.parsing.parquet import read_batches
 from dashboard.datasets.parsing.streams import Source
@@ -233,8 +235,14 @@ def check_scored(text: str) -> None:
 
 
 def check_dump(text: str) -> None:
-    with folder_with(dump=text.encode("utf-8", "surrogatepass")) as folder:
-        list(follow._rows(folder / "dump"))
+    data = text.encode("utf-8", "surrogatepass")
+    with folder_with(dump=data) as folder:
+        for form in follow.FORMATS.values():
+            source = form(folder)
+            lines = follow.MetricLines(source, folder / "dump")
+            lines.read()
+            follower = follow.Follower(source, Mock(), metrics=lines)
+            follower._report(1, Part(path=folder / "dump", end=len(data)))
 
 
 PARSERS = [
@@ -263,6 +271,8 @@ PARSERS = [
     Parser("completions to score", st.lists(shaped(prompt=JSON, completion=ANY_TEXT, answer=JSON,
            columns=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_scored,
            ("trainer.rewards.command",)),
-    Parser("dumps of verl", st.lists(shaped(input=ANY_TEXT, output=ANY_TEXT, score=NUMBERS, step=NUMBERS,
-           gts=JSON).map(dumped) | TREES, max_size=3).map("\n".join), check_dump, ("cohort.follow",)),
+    Parser("files of other trainers", st.lists(shaped(input=ANY_TEXT, output=ANY_TEXT, score=NUMBERS, step=NUMBERS,
+           gts=JSON, prompt=JSON, completion=JSON, task=JSON, traces=JSON, content=JSON, rewards=JSON,
+           iteration=JSON, group_idx=JSON, steps=JSON, total_reward=JSON).map(dumped) | TREES,
+           max_size=3).map("\n".join), check_dump, ("cohort.follow", "cohort.formats")),
 ]  # fmt: skip
