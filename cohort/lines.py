@@ -11,8 +11,9 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
 # Only metrics with the same meaning are renamed. Not TRL's `reward_std`, the deviation
@@ -293,6 +294,21 @@ def guess_turns(text: str) -> list[Turn]:
         for i, (start, end) in enumerate(zip(starts, ends, strict=True))
         if i % 2 or text[start:end].strip()
     ]
+
+
+def turns_by_mask(
+    ids: Sequence[int], mask: Sequence[float], decode: Callable[[Sequence[int]], str]
+) -> list[Turn]:
+    """Return runs of sampled tokens as turns of the policy, others as those of the
+    environment; none if there is one run. `mask`: 1 on sampled tokens.
+    """
+    turns: list[Turn] = []
+    at = 0
+    for is_sampled, run in groupby(map(bool, mask)):
+        start, at = at, at + len(list(run))
+        author: Author = "policy" if is_sampled else "environment"
+        turns.append(Turn(author=author, text=decode(ids[start:at])))
+    return turns if len(turns) > 1 else []
 
 
 def write_turns(completion: Completion) -> tuple[str, list[dict[str, Any]]]:

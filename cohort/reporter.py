@@ -27,7 +27,8 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -43,6 +44,15 @@ MAX_SETTINGS_BYTES = 60_000
 MAX_STEP = 2**31 - 1
 MAX_QUEUED = 10_000  # reports that are not on disk yet
 CLOSE_SECONDS = 10.0
+
+
+@contextmanager
+def keep_training() -> Iterator[None]:
+    """Log an error of reporting, in place of raising it into the training."""
+    try:
+        yield
+    except Exception:
+        logger.exception("Reporting to Cohort failed. The training continues.")
 
 
 class Reporter:

@@ -106,6 +106,12 @@ class Spool:
         return self.folder / f"life-{index}.jsonl"
 
 
+def free_folder(folder: Path) -> Path:
+    """Return the folder of a new run: this one, or with a number if it has a run."""
+    others = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 1_000))
+    return next(path for path in (folder, *others) if not Spool(path).exists)
+
+
 class PromptNumbers:
     """0, 1, 2 … in the order of first appearance, the same in every attempt."""
 

@@ -48,6 +48,7 @@ from cohort.lines import (
     turns_of,
 )
 from cohort.reporter import Reporter
+from cohort.spool import free_folder
 
 logger = logging.getLogger("cohort")
 ANSWERS = ("answer", "solution", "ground_truth", "target")
@@ -191,11 +192,7 @@ class Watcher:
         folder = Path(self._folder or Path(args.output_dir) / FOLDER)
         if step == 0:
             # A new run, even if the folder has an earlier one.
-            paths = [
-                folder,
-                *(folder.with_name(f"{folder.name}-{n}") for n in range(2, 1_000)),
-            ]
-            folder = next(path for path in paths if not (path / "run.json").exists())
+            folder = free_folder(folder)
         self._step = step
         config = getattr(getattr(self.trainer, "model", None), "config", None)
         # without hub tokens: to_sanitized_dict masks them
