@@ -10,9 +10,12 @@ import json
 import math
 import re
 import statistics
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import groupby
 from typing import Any, Literal
 
@@ -224,12 +227,60 @@ def _role_and_content(message: Any) -> tuple[str, str]:
     if not isinstance(message, Mapping):
         return "", str(message)
     content = message.get("content")
-    if isinstance(content, list):  # parts: texts, images, …
-        texts = [part.get("text") for part in content if isinstance(part, Mapping)]
-        content = "".join(text for text in texts if isinstance(text, str))
+    if isinstance(content, list):
+        content = "".join(map(part_text, content))
     calls = message.get("tool_calls")
     text = "" if content is None else str(content)
     return str(message.get("role", "")), f"{text}{calls}" if calls else text
+
+
+IMAGE = "\u27e6image"  # begins what stands for an image in a text
+IMAGE_TYPES = ("image", "image_url", "input_image")
+_IMAGE_KEYS = ("image", "image_url", "source", "url", "bytes", "data", "path")
+
+
+def part_text(part: Any) -> str:
+    """Return the text of a part of a message. That of an image has its size in pixels
+    and the beginning of its SHA-256, if the part has the image or its address.
+    """
+    if isinstance(part, str) or not isinstance(part, Mapping):
+        return part if isinstance(part, str) else ""
+    text = part.get("text")
+    if part.get("type") not in IMAGE_TYPES:
+        return text if isinstance(text, str) else ""
+    image: Any = part
+    while isinstance(image, Mapping):
+        image = next((image[key] for key in _IMAGE_KEYS if image.get(key)), None)
+    data, size = _image_bytes(image), getattr(image, "size", None)  # of PIL's images
+    pixels = size if isinstance(size, tuple) else _pixels(data)
+    facts = [" \u00d7 ".join(map(str, pixels))] if pixels else []
+    facts += [sha256(data).hexdigest()[:12]] if data else []
+    return " ".join([IMAGE, *filter(None, [", ".join(facts)])]) + "\u27e7"
+
+
+def _image_bytes(image: Any) -> bytes:
+    if isinstance(image, str) and image.startswith("data:"):
+        with suppress(ValueError):
+            image = b64decode(image.partition(",")[2])
+    if isinstance(image, str):  # an address
+        image = image.encode("utf-8", "replace")
+    elif hasattr(image, "tobytes"):
+        image = image.tobytes()
+    return image if isinstance(image, bytes) else b""
+
+
+def _pixels(data: bytes) -> tuple[int, int] | None:
+    """Return width and height of a PNG or JPEG; None of another file."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
+        return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    at = 2 if data[:2] == b"\xff\xd8" else len(data)
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        # The frame's header; 0xC4, 0xC8 and 0xCC are others.
+        if 0xC0 <= data[at + 1] <= 0xCF and data[at + 1] not in (0xC4, 0xC8, 0xCC):
+            height, width = (int.from_bytes(data[n : n + 2]) for n in (at + 5, at + 7))
+            return width, height
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    return None
 
 
 def turns_of(messages: Any) -> list[Turn]:

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
+from cohort.lines import IMAGE
 from trainer.config import DataConfig
 from trainer.rewards.rule import (
     Answer,
@@ -101,6 +102,8 @@ def _read_row(line: str, index: int, path: Path) -> Row:
             f"{where}: the prompt must be text or a list of messages with role and "
             f"content, or tool_calls; got {json.dumps(fields['prompt'])[:80]}."
         )
+    if IMAGE in json.dumps(prompt, ensure_ascii=False):
+        raise ValueError(f"{where} has an image; Cohort trains on texts only.")
     try:
         answer = read_answer(fields.get("answer"))
     except ValueError as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cohort.lines import IMAGE_TYPES, part_text
 from dashboard.datasets.limits import MAX_NAME_CHARS
 from dashboard.datasets.parsing.records import (
     NotJson,
@@ -367,10 +368,12 @@ def _part(part: Any) -> str:
     if isinstance(part, str):
         return part
     kind = part.get("type", "text") if isinstance(part, dict) else None
+    if kind in IMAGE_TYPES:
+        return part_text(part)
     if kind not in TEXT_PARTS:
         named = f"of type {quote(kind)}" if isinstance(kind, str) else "without a type"
         raise Unusable(
-            f"A chat message has a part {named}. Cohort trains on text only.",
+            f"A chat message has a part {named}; rows have texts and images only.",
             "Remove the part or the row.",
             part,
         )

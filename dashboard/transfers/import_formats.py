@@ -29,6 +29,7 @@ from cohort.lines import (
     Completion,
     guess_turns,
     number,
+    part_text,
     rule_name,
     turns_of,
     write_turns,
@@ -341,8 +342,7 @@ def _content(value: Any, column: str) -> str:
     if value is None:
         return ""
     if isinstance(value, list):
-        parts = [p.get("text") for p in value if isinstance(p, dict)]
-        value = "".join(part for part in parts if isinstance(part, str))
+        value = "".join(map(part_text, value))
     return _text(value, column)
 
 

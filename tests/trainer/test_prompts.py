@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
+from cohort.lines import part_text
 from tests.trainer.tiny import CHARACTERS
 from trainer.config import DataConfig
 from trainer.data import DataOrder, PromptRenderer, Row, read_rows, split_rows
@@ -305,6 +306,7 @@ def test_a_prompt_that_does_not_fit_names_row_and_tokens(policy, prompt):
             '{"prompt": [{"role": "user", "content": null}]}',
             "must be text or a list of messages",
         ),
+        (json.dumps({"prompt": part_text({"type": "image"})}), "has an image"),
         ('{"prompt": "a", "answer": {"b": 1}}', "answer must be text"),
         ('{"prompt": "a", "answer": ["b", null]}', "answer must be text"),
         ('{"prompt": "a", "columns": [1]}', "columns must be an object"),

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from pydantic import ValidationError
 
+from cohort.lines import IMAGE
 from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
@@ -35,6 +36,7 @@ from dashboard.runs.queries import eval_rows, run_directory
 from dashboard.runs.state import notify_workers
 from trainer.config import RunConfig, leaves, read_about
 
+ROWS_LOOKED_AT = 1_000  # for images; the trainer looks at all
 LONGEST_NAME = Run._meta.get_field("name").max_length or 80
 # Settings that a checkpoint depends on: it is useless to a run with other values.
 FIXED = {
@@ -173,6 +175,9 @@ def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -
             f"{config.data.num_eval_rows:,} held-out prompts leave no training rows: "
             f"{dataset} has {dataset.num_rows:,} rows. Hold out fewer.",
         )
+    first_rows = dataset.rows.filter(position__lt=ROWS_LOOKED_AT)
+    if first_rows.filter(prompt__contains=IMAGE).exists():
+        problems.add("dataset", f"{dataset} has images; Cohort trains on texts only.")
     for control, where, num_prompts in values_of(config, "rollout.prompts_per_step"):
         if num_prompts > num_train >= 1:
             problems.add(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cohort.lines import part_text
 from dashboard.datasets.mapping import Mapping, map_record
 from dashboard.datasets.parsing.records import Record, Refusal
 from dashboard.datasets.prompt_template import PromptTemplate
@@ -183,6 +184,16 @@ def test_a_column_that_json_cannot_hold_is_left_out():
 def _mapped(prompt: Any, *, is_text: bool = False) -> Row | Refusal:
     record = Record(1, {"prompt": prompt})
     return map_record(record, Mapping(prompt="prompt"), is_text=is_text)
+
+
+def test_an_image_in_a_chat_is_a_placeholder():
+    parts = [{"type": "image"}, {"type": "text", "text": "What is it?"}]
+
+    row = _mapped([{"role": "user", "content": parts}])
+
+    assert isinstance(row, Row)
+    content = f"{part_text({'type': 'image'})}\nWhat is it?"
+    assert row.prompt == [{"role": "user", "content": content}]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from cohort.lines import part_text
 from dashboard.accounts.models import AuditEntry, Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
@@ -224,6 +225,17 @@ def test_more_prompts_than_rows_are_refused(alice_client, team, filled):
 
     assert "200 rows" in _beside(held, "field-data-num_eval_rows")[0]
     assert "136 " in _beside(wide, "field-rollout-prompts_per_step")[0]
+
+
+def test_a_dataset_with_images_is_refused(alice_client, team, filled, dataset):
+    image = part_text({"type": "image"})
+    dataset.rows.filter(position=3).update(prompt=f"What is in {image}?")
+
+    status, page = _post(alice_client, team, filled)
+
+    assert status == 422
+    assert "has images" in page
+    assert Run.objects.count() == 0
 
 
 def test_another_teams_dataset_cannot_be_trained_on(charlie_client, team, filled):

@@ -158,9 +158,9 @@ JSONL = [
         "system, user",
     ),
     _jsonl(
-        "content with an image",
-        _prompt_of('[{"role": "user", "content": [{"type": "image_url"}]}]'),
-        "image_url",
+        "content with a video",
+        _prompt_of('[{"role": "user", "content": [{"type": "video_url"}]}]'),
+        "video_url",
         "Remove the part",
     ),
     _jsonl(
