@@ -64,19 +64,20 @@ class Follower:
         settle_seconds: float = SETTLE_SECONDS,
         reported: Mapping[int, Part] | None = None,
     ) -> None:
+        """`reported`: by the attempt before, whose later steps are not reported again
+        without a change.
+        """
         self._source = source
         self._reporter = reporter
         self._metrics = metrics
         self._last_step = last_step
         self._settle_seconds = settle_seconds
-        # As they were when they were reported; those after `last_step` by an earlier
-        # attempt, and without a change they are not reported again.
-        parts = source.parts(last_step) if reported is None else reported
+        # As they were when they were reported.
         self.reported = {
             step: part
-            for step, part in parts.items()
-            if step <= last_step or reported is not None
-        }
+            for step, part in source.parts(last_step).items()
+            if step <= last_step
+        } | {step: p for step, p in (reported or {}).items() if step > last_step}
         self._unchanged: dict[int, tuple[Part, float]] = {}  # since when
         self.num_bad = 0  # lines
         # The trainer has written earlier steps again: the last one before them.
@@ -86,24 +87,20 @@ class Follower:
         """Report new steps; returns their number. `is_over`: the trainer has ended."""
         self._metrics.read()
         parts = self._source.parts(self._last_step)
-        changed = [s for s in parts if self.reported.get(s) != parts[s]]
-        again = [step for step in changed if step <= self._last_step]
-        if again:
-            self.back_to = min(again) - 1
+        changed = [s for s in sorted(parts) if self.reported.get(s) != parts[s]]
+        if changed and changed[0] <= self._last_step:
+            self.back_to = changed[0] - 1
             return 0
-        new = sorted(changed)
-        now = monotonic()
-        known = self._unchanged
+        now, known = monotonic(), self._unchanged
+        firsts = {step: known.get(step, (None, now)) for step in changed}
         self._unchanged = {
-            step: known[step]
-            if step in known and known[step][0] == parts[step]
-            else (parts[step], now)
-            for step in new
+            step: (parts[step], since if part == parts[step] else now)
+            for step, (part, since) in firsts.items()
         }
         num = 0
-        for step in new:
-            is_seen = step in known and self._unchanged[step] == known[step]
-            if not (is_over or (is_seen and self._is_complete(step, new[-1], now))):
+        for step in changed:
+            is_seen = self._unchanged[step] == known.get(step)
+            if not (is_over or (is_seen and self._is_complete(step, changed[-1], now))):
                 break
             self._report(step, parts[step])
             num += 1

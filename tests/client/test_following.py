@@ -20,6 +20,7 @@ import pytest
 from cohort import follow as following
 from cohort.__main__ import main
 from cohort.follow import Follower, MetricLines, find_format, follow
+from cohort.formats import files
 from cohort.http import Server
 from cohort.lines import number_line
 from cohort.reporter import Reporter
@@ -392,8 +393,9 @@ def test_a_step_waits_for_its_metrics_until_two_later_ones(tmp_path):
 
 
 def test_steps_that_a_restarted_trainer_repeats_replace_the_earlier_ones(
-    fake, login, tmp_path
+    fake, login, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(files, "MAX_LOOKED_AT", 2)  # steps 2 and 3, then 1
     folder = tmp_path / "run"
     for step in (1, 2, 3):
         dump(folder, step)
