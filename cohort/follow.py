@@ -26,6 +26,7 @@ from cohort.formats.nemo_rl import NemoRl
 from cohort.formats.prime_rl import PrimeRl
 from cohort.formats.tinker import Tinker
 from cohort.formats.verl import Verl
+from cohort.lines import number
 from cohort.reporter import Reporter
 from cohort.spool import BAD_VALUE, Spool
 
@@ -121,11 +122,11 @@ class Follower:
         if self._source.is_appended and earlier and earlier.end < part.end:
             part = replace(part, start=earlier.end)
         groups: dict[tuple[object, ...], list[Rollout]] = {}
-        for number, line in enumerate(read_lines(part), start=1):
+        for place, line in enumerate(read_lines(part), start=1):
             try:
                 rollouts = self._source.rollouts(json.loads(line), part)
             except (*BAD_VALUE, RecursionError) as error:
-                self._tell_bad(step, part, number, error)
+                self._warn_of(error, step, f"line {place} of {part.path.name}")
                 continue
             for rollout in rollouts:
                 groups.setdefault(rollout.key, []).append(rollout)
@@ -136,21 +137,20 @@ class Follower:
         self._reporter.wait_for_disk()
         self._last_step = step
 
-    def _tell_bad(self, step: int, part: Part, number: int, error: Exception) -> None:
+    def _warn_of(self, error: Exception, step: int, place: str) -> None:
         self.num_bad += 1
         if self.num_bad == 1:
             message = (
-                f"Skipped line {number} of {part.path.name} (step {step}): "
-                f"{type(error).__name__}: {error}. Further ones are counted only."
+                f"Skipped {place} (step {step}): {type(error).__name__}: {error}. "
+                "Further ones are counted only."
             )
             logger.warning("%s", message)
             self._reporter.warn(step, "bad_line", message)
 
 
 def _ends_whole(part: Part) -> bool:
-    if part.start == part.end:
-        return True
-    return next(iter(read_lines(replace(part, start=part.end - 1))), b"") == b"\n"
+    last = replace(part, start=max(part.start, part.end - 1))
+    return b"".join(read_lines(last)) in (b"\n", b"")
 
 
 class MetricLines:
@@ -256,7 +256,7 @@ def follow(
             tool=source.tool,
             folder=state,
             from_step=last_step,
-            num_steps=settings.get("max_steps"),
+            num_steps=int(number(settings.get("max_steps")) or 0),
             model=str(next((model for model in models if model), "")),
             settings=settings,
             rules=source.rules,

@@ -229,9 +229,9 @@ def _role_and_content(message: Any) -> tuple[str, str]:
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(map(part_text, content))
-    calls = message.get("tool_calls")
+    calls = [f"{call['name']}({call['arguments']})" for call in _calls_of(message)]
     text = "" if content is None else str(content)
-    return str(message.get("role", "")), f"{text}{calls}" if calls else text
+    return str(message.get("role", "")), "\n".join(filter(None, [text, *calls]))
 
 
 IMAGE = "\u27e6image"  # begins what stands for an image in a text

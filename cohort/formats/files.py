@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -66,23 +68,19 @@ class Format:
 
     def parts(self, after: int) -> dict[int, Part]:
         """Return steps by their number, from a while before `after` on."""
-        place = self.folder / self.place
-        parts = {}
-        for name in sorted(_names(place)):
-            match = self.step_name.fullmatch(name)
-            step = int(match[1]) + 1 - self.first_step if match else 0
+        place, parts = self.folder / self.place, {}
+        names = os.listdir(place) if place.is_dir() else ()
+        for match in filter(None, map(self.step_name.fullmatch, names)):
+            name, step = match[0], int(match[1]) + 1 - self.first_step
             if step <= max(0, after - MAX_LOOKED_AT):
                 continue
             path = place / name / self.inner if self.inner else place / name
-            try:
+            with suppress(FileNotFoundError):  # the folder is made first
                 stat = path.stat()
-            except OSError:  # it is not there yet
-                continue
-            if stat.st_size:
                 parts[step] = Part(
                     path=path, end=stat.st_size, changed=stat.st_mtime_ns
                 )
-        return parts
+        return {step: part for step, part in parts.items() if part.end}
 
     def is_found(self) -> bool:
         """Return whether the first whole line of a step has the keys."""
@@ -98,13 +96,8 @@ class Format:
 
     def settings(self) -> dict[str, Any]:
         """Return the trainer's settings by their path, if it has written them."""
-        if not self.settings_path:
-            return {}
-        try:
-            text = (self.folder / self.settings_path).read_bytes()
-        except OSError:
-            return {}
-        return settings_of(tree_of(text))
+        path = self.folder / self.settings_path
+        return settings_of(tree_of(path.read_bytes())) if path.is_file() else {}
 
     def metrics_step(self, tree: dict[str, Any]) -> int:
         """Return the step of a line of metrics; 0: it has none."""
@@ -120,20 +113,13 @@ class Format:
         }
 
 
-def _names(folder: Path) -> list[str]:
-    try:
-        return [path.name for path in folder.iterdir()]
-    except OSError:
-        return []
-
-
 def read_lines(part: Part) -> Iterator[bytes]:
     """Yield a part's lines, the last of which may have no end."""
+    if part.start == part.end:
+        return
     with part.path.open("rb") as file:
         file.seek(part.start)
-        at = part.start
-        while line := file.readline(part.end - at):
-            at += len(line)
+        while line := file.readline(part.end - file.tell()):
             yield line
 
 

@@ -34,15 +34,14 @@ class MsSwift(Format):
         self._start = self._end = 0  # of what is read, and in no part yet
         self._step = 0  # of the last line
         self._table: dict[str, Any] = {}  # the last one, without its step
-        self._weights: list[float] | None = None
+        # In the order of the reward functions' columns.
+        self._weights: list[float] = self.settings().get("reward_weights") or []
 
     def parts(self, after: int) -> dict[int, Part]:
         """Read what was written since the last call. A lower step than before begins
         what a restarted trainer repeats.
         """
-        if not self._path.exists():
-            return {}
-        size = self._path.stat().st_size
+        size = self._path.stat().st_size if self._path.exists() else self._end
         for line in read_lines(Part(path=self._path, start=self._end, end=size)):
             if not line.endswith(b"\n"):
                 break
@@ -94,18 +93,11 @@ class MsSwift(Format):
     def _reward(
         self, tree: dict[str, Any], scores: dict[str, float | None], at: int
     ) -> float | None:
-        """Return the sum by `--reward_weights`, which has the columns' order."""
         if "reward" in tree:
             return _at(tree["reward"], at)
-        if self._weights is None:
-            weights = self.settings().get("reward_weights")
-            self._weights = weights if isinstance(weights, list) else []
         weights = self._weights or [1.0] * len(scores)
-        parts = [
-            weight * score
-            for weight, score in zip(weights, scores.values(), strict=False)
-            if score is not None
-        ]
+        pairs = zip(weights, scores.values(), strict=False)
+        parts = [weight * score for weight, score in pairs if score is not None]
         return sum(parts) if parts else None
 
     def metrics_step(self, tree: dict[str, Any]) -> int:
