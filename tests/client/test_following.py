@@ -354,16 +354,37 @@ def test_slices_and_kills_give_the_same_events_once(kind, tmp_path):
 
 
 def test_a_step_waits_for_a_late_file_before_it(tmp_path):
-    dump(tmp_path, 1)
-    dump(tmp_path, 3)
+    for step in (1, 3, 4):
+        dump(tmp_path, step)
     with Reporter("run", folder=tmp_path / "cohort") as reporter:
         follower = follower_of(tmp_path, reporter, settle_seconds=3_600)
         counts = [follower.poll(), follower.poll(), follower.poll()]
         dump(tmp_path, 2)
         counts += [follower.poll(), follower.poll(), follower.poll(is_over=True)]
 
-    # Step 1 is next and a later one has begun. Step 3 is the last one.
-    assert counts == [0, 1, 0, 0, 1, 1]
+    # Step 1 is next and a later one has begun. Step 4 is the last one.
+    assert counts == [0, 1, 0, 0, 2, 1]
+
+
+@pytest.mark.parametrize("settle_seconds", [0, 3_600])
+def test_a_half_written_file_waits(settle_seconds, tmp_path):
+    dump(tmp_path, 1)
+    whole = (tmp_path / "1.jsonl").read_bytes()
+    (tmp_path / "1.jsonl").write_bytes(whole + whole[:9])
+    with Reporter("run", folder=tmp_path / "cohort") as reporter:
+        source = find_format(tmp_path)
+        follower = Follower(
+            source,
+            reporter,
+            metrics=MetricLines(source),
+            settle_seconds=settle_seconds,
+        )
+        counts = [follower.poll(), follower.poll()]
+        dump(tmp_path, 2)
+        counts += [follower.poll(), follower.poll()]
+
+    # It is left half, if the trainer goes on and it settles.
+    assert counts == [0, 0, 0 if settle_seconds else 1, 0 if settle_seconds else 1]
 
 
 def test_a_step_that_settles_is_reported_behind_a_gap(tmp_path):
@@ -415,6 +436,7 @@ def test_steps_that_a_restarted_trainer_repeats_replace_the_earlier_ones(
         for events in fake.attempts
     )
     assert (first, second) == ([1, 2, 3], [2])
+    assert following._last_step(Spool(folder / "cohort")) == 2
     assert groups_of(fake, 2)[-1].completions[0].reward == 0.5
     assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
 
