@@ -14,7 +14,13 @@ from trainer.config import RunConfig
 from trainer.data import Prompt
 from trainer.parallel.world import ALONE, World
 from trainer.rewards.rules.rightness import AnswerReader, votes_of
-from trainer.rewards.scoring import Correctness, correctness_of, without_special_tokens
+from trainer.rewards.scoring import (
+    Correctness,
+    add_usage,
+    correctness_of,
+    usage_metrics,
+    without_special_tokens,
+)
 from trainer.rewards.spec import answer_reader, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.engine import RolloutEngine, SamplingParams
@@ -207,6 +213,7 @@ def evaluate(
         correctness=correctness_of(recipe, step=AT_THE_END),
         read_answer=answer_reader(recipe),
     )
+    measured |= usage_metrics(add_usage(s for group in groups for s in group.scores))
     return {f"eval/{name}/{metric}": value for metric, value in measured.items()}
 
 

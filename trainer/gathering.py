@@ -68,6 +68,12 @@ class Gathered:
     idle_seconds: float = 0.0  # in which its engine waited for environments
 
     @property
+    def scores(self) -> Iterator[Score]:
+        """The scores of all rounds, of dropped completions too."""
+        for group in (*self.groups, *self.dropped):
+            yield from group.scores
+
+    @property
     def num_completions(self) -> int:
         """The number of completions in all rounds, dropped ones too."""
         return sum(len(group.completions) for group in [*self.groups, *self.dropped])
@@ -276,6 +282,7 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
                         "not_applicable": score.not_applicable,
                         "logs": score.logs,
                         "metrics": score.metrics,
+                        "usage": score.usage,
                     }
                     for completion, score in zip(
                         group.completions, group.scores, strict=True
@@ -369,6 +376,7 @@ def _group_of(
                 score.get("not_applicable", []),
                 score.get("logs", {}),
                 score.get("metrics", {}),
+                score.get("usage", {}),
             )
             for score in tree["completions"]
         ),

@@ -451,6 +451,59 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="lower",
         ),
     ),
+    "Judges": (
+        Metric(
+            "judge/<rule>/calls",
+            "Calls of <rule>",
+            "calls",
+            "Requests that the judge of a rule answered.",
+        ),
+        Metric(
+            "judge/<rule>/calls_without_usage",
+            "Calls of <rule> without usage",
+            "calls",
+            "Answers that do not tell their tokens, which are unknown.",
+        ),
+        Metric(
+            "judge/<rule>/from_file",
+            "Reused answers of <rule>",
+            "answers",
+            "Answers taken from the run's file, or of an equal question.",
+        ),
+        Metric(
+            "judge/<rule>/input_tokens",
+            "Input tokens of <rule>",
+            "tokens",
+            "Prompt tokens that the judge's endpoint did not have in its cache.",
+        ),
+        Metric(
+            "judge/<rule>/cached_tokens",
+            "Cached tokens of <rule>",
+            "tokens",
+            "Prompt tokens that the judge's endpoint had in its cache.",
+        ),
+        Metric(
+            "judge/<rule>/output_tokens",
+            "Output tokens of <rule>",
+            "tokens",
+            "Tokens of the judge's answers.",
+        ),
+        Metric(
+            "eval/<set>/judge/<rule>/<count>",
+            "Held-out <count> of <rule>",
+            "calls",
+            "The same calls and tokens, of a held-out evaluation.",
+        ),
+    ),
+    "Servers": (
+        Metric(
+            "server/<server>/<hardware>/gpu_hours",
+            "GPU-hours of the <server> server, <hardware>",
+            "GPU-hours",
+            "Time that the run held the server, times its GPUs; of a shared server the "
+            "run's share of the requests.",
+        ),
+    ),
     "Time": (
         Metric(
             "time/step",

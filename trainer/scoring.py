@@ -15,7 +15,7 @@ from trainer.config import RewardConfig
 from trainer.data import Prompt
 from trainer.host import num_cores, tick
 from trainer.rewards.rule import Sample, compile_pattern
-from trainer.rewards.scoring import Score, without_special_tokens
+from trainer.rewards.scoring import Score, add_usage, without_special_tokens
 from trainer.rewards.spec import Recipe, reads_token_ids
 from trainer.rewards.workers import GroupScorer, Scored
 from trainer.tokenizers import decode_text
@@ -274,24 +274,28 @@ class Scoring:
         ]
         if self._tokenizer is None:
             return groups
-        return [
-            replace(group, step_scores=self._steps_of(index, group.completions))
-            for index, group in enumerate(groups)
-        ]
+        return [self._with_steps(index, group) for index, group in enumerate(groups)]
 
-    def _steps_of(
-        self, index: int, members: Sequence[Rollout]
-    ) -> tuple[tuple[StepScore, ...], ...]:
+    def _with_steps(self, index: int, group: Group) -> Group:
+        """Give the group the scores of its steps, and what judges took for them."""
+        members = group.completions
         if index not in self._steps:
-            return tuple(map(turn_scores, members))
+            return replace(group, step_scores=tuple(map(turn_scores, members)))
         ends, result = self._steps[index]
-        scores = iter(self._result(result))
-        scored = [
+        scored = self._result(result)
+        first, *others = group.scores
+        first = replace(first, usage=add_usage([first, *scored]))
+        scores = iter(scored)
+        steps = [
             tuple(StepScore(end, next(scores).total) for end in own) for own in ends
         ]
-        return tuple(
-            turn_scores(completion) if completion.error else own
-            for completion, own in zip(members, scored, strict=True)
+        return replace(
+            group,
+            scores=(first, *others),
+            step_scores=tuple(
+                turn_scores(completion) if completion.error else own
+                for completion, own in zip(members, steps, strict=True)
+            ),
         )
 
     def _scores_of(self, index: int, members: Sequence[Rollout]) -> Iterator[Score]:

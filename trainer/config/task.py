@@ -438,6 +438,15 @@ class RolloutConfig(Part):
         description="File with their token.",
         json_schema_extra=about(no_effect=NO_SERVER, of_run=True),
     )
+    server_gpus: int | None = Field(
+        None,
+        ge=1,
+        le=1_024,
+        title="GPUs of a rollout server",
+        description="GPUs of each rollout server, to count its GPU-hours. A server of "
+        "this release tells them itself.",
+        json_schema_extra=about(unit="GPUs", no_effect=NO_SERVER, of_run=True),
+    )
     dynamic_sampling: Literal["off", "drop", "refill"] = Field(
         "off",
         description="Groups with equal rewards. drop: leave them out of the batch. "

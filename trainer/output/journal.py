@@ -38,9 +38,10 @@ from trainer.model.token_values import NAMES, TokenValues
 from trainer.output.log import EventLog
 from trainer.output.metrics import Stopwatch, own_metrics, share_of_waits, step_metrics
 from trainer.rewards.rule import Notes, cut_notes
-from trainer.rewards.scoring import Score, signal_of
+from trainer.rewards.scoring import Score, add_usage, signal_of, usage_metrics
 from trainer.rewards.spec import Recipe
 from trainer.run.outcome import StepOutcome
+from trainer.serving.client import server_metrics
 from trainer.tokenizers import decode_text, special_ids
 from trainer.types import Group, Rollout, ToolCall, reward_std
 
@@ -237,8 +238,9 @@ class Journal:
         self._record_mismatch(outcome, config)
         metrics = step_metrics(outcome, config, step=self.step)
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
-        metrics |= share_of_waits(metrics)
+        metrics |= share_of_waits(metrics) | server_metrics()
         metrics |= self.own_metrics(outcome.first_round)
+        metrics |= usage_metrics(add_usage(outcome.gathered.scores))
         without = meaningless_rules(config)
         self._warn_of(self.rules.step(self.step, metrics, without=without))
         self._warn_of_silence(outcome.first_round, config.reward.recipe)

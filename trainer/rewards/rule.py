@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -347,6 +348,27 @@ def measure(numbers: Mapping[str, float]) -> None:
     kept = _measured.get()
     if kept is not None:
         kept.update(numbers)
+
+
+_usage: ContextVar[Counter[str] | None] = ContextVar("usage", default=None)
+
+
+@contextmanager
+def counting_usage() -> Iterator[Counter[str]]:
+    """Add up the calls and tokens given to `count_usage` inside."""
+    usage = Counter[str]()
+    token = _usage.set(usage)
+    try:
+        yield usage
+    finally:
+        _usage.reset(token)
+
+
+def count_usage(usage: Mapping[str, int]) -> None:
+    """Count calls and tokens of a judge, where someone does."""
+    counted = _usage.get()
+    if counted is not None:
+        counted.update(usage)
 
 
 class Notes(NamedTuple):

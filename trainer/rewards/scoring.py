@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from trainer.rewards.model_judge.client import TOKENS, USAGE
 from trainer.rewards.rule import (
     NotApplicable,
     Outcome,
     Sample,
     Unscorable,
+    counting_usage,
     keeping,
     measuring,
     replace_surrogates,
@@ -169,7 +172,8 @@ class Score:
     the rule is among the `not_applicable`: the row has nothing for it to judge by.
     `total` is None when no rule's score counts. `logs` has what rules printed, and
     `metrics` the numbers that they gave beside their score, by rule and name; of a
-    rule that judges a group, both stand at its first completion.
+    rule that judges a group, both stand at its first completion. `usage` has calls and
+    tokens of judges by rule, at the first of the completions that were judged together.
 
     >>> Score(1.05, {"format": 0.5, "answer": 1.0}, {})  # weights 0.1 and 1
     """
@@ -180,6 +184,7 @@ class Score:
     not_applicable: list[str] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    usage: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[str]:
@@ -204,18 +209,23 @@ def judge(rules: Sequence[RuleSpec], samples: Sequence[Sample]) -> list[Score]:
     outcomes: list[dict[str, Outcome]] = [{} for _ in samples]
     logs: list[dict[str, str]] = [{} for _ in samples]
     metrics: list[dict[str, dict[str, float]]] = [{} for _ in samples]
+    usage: dict[str, dict[str, int]] = {}
     for spec in rules:
-        judged = _outcomes(spec, samples)
+        with counting_usage() as counted:
+            judged = list(_outcomes(spec, samples))
+        if counted:
+            usage[spec.name] = dict(counted)
         for index, (outcome, printed, measured) in enumerate(judged):
             outcomes[index][spec.name] = outcome
             if printed:
                 logs[index][spec.name] = printed
             if measured:
                 metrics[index][spec.name] = measured
-    return [
+    first, *others = (
         as_score(outcome, logs=printed, metrics=measured)
         for outcome, printed, measured in zip(outcomes, logs, metrics, strict=True)
-    ]
+    )
+    return [replace(first, usage=usage), *others]
 
 
 def _outcomes(
@@ -275,7 +285,28 @@ def joined(scores: Sequence[Score]) -> Score:
         [name for score in scores for name in score.not_applicable],
         {name: text for score in scores for name, text in score.logs.items()},
         {name: values for score in scores for name, values in score.metrics.items()},
+        {name: counts for score in scores for name, counts in score.usage.items()},
     )
+
+
+def add_usage(scores: Iterable[Score]) -> dict[str, dict[str, int]]:
+    """Add up calls and tokens of judges, by rule."""
+    totals: dict[str, Counter[str]] = {}
+    for score in scores:
+        for rule, counts in score.usage.items():
+            totals.setdefault(rule, Counter()).update(counts)
+    return {rule: dict(total) for rule, total in totals.items()}
+
+
+def usage_metrics(usage: Mapping[str, Mapping[str, int]]) -> dict[str, float | None]:
+    """Name calls and tokens by rule; tokens that no reply told are None, never 0."""
+    return {
+        f"judge/{rule}/{name}": None
+        if name in TOKENS and name not in counts and "calls" in counts
+        else float(counts.get(name, 0))
+        for rule, counts in usage.items()
+        for name in USAGE
+    }
 
 
 def as_score(

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 from trainer.host import tick
 from trainer.rewards.child import Child, NoReply
 from trainer.rewards.judge import GRACE_SECONDS, START_SECONDS
-from trainer.rewards.rule import Batching, Sample
+from trainer.rewards.rule import Batching, Sample, counting_usage
 from trainer.rewards.rules import RULES
 from trainer.rewards.scoring import Score, as_score, joined, judge, prepared, weigh
 from trainer.rewards.spec import Recipe, RuleSpec, is_slow, judges_groups
@@ -339,8 +339,11 @@ class _Queue:
 
     def _judge(self, samples: list[Sample]) -> Scored:
         begin = time.perf_counter()
-        outcomes = self._batching.ask(samples, self._params)
+        with counting_usage() as usage:
+            outcomes = self._batching.ask(samples, self._params)
         scores = [as_score({self._rule.name: outcome}) for outcome in outcomes]
+        if usage:
+            scores[0] = replace(scores[0], usage={self._rule.name: dict(usage)})
         return Scored(scores=scores, seconds=time.perf_counter() - begin)
 
 

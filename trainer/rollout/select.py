@@ -150,7 +150,12 @@ def ask_servers(
     token = read_token(Path(config.rollout.token_file))
     fingerprint = model_fingerprint(config.model.path, revision=config.model.revision)
     servers = [
-        RolloutClient(url, token=token, fingerprint=fingerprint)
+        RolloutClient(
+            url,
+            token=token,
+            fingerprint=fingerprint,
+            num_gpus=config.rollout.server_gpus,
+        )
         for url in config.rollout.urls
     ]
     engine = VllmServerEngine(policy, servers, before_sync=before_sync)

@@ -53,6 +53,7 @@ from trainer.serving.server import (
     ModelServer,
     RequestHandler,
     add_server_arguments,
+    gpus_of,
     serve,
 )
 
@@ -194,7 +195,9 @@ class RolloutServer(ModelServer):
         token: str,
         max_request_bytes: int,
         max_weights_bytes: int,
+        gpus: dict[str, Any] | None = None,
     ) -> None:
+        self.gpus = gpus
         self.vocabulary = vocabulary
         self.fingerprint = fingerprint
         self.holding = Lease(max_bytes=max_weights_bytes)
@@ -211,6 +214,7 @@ class RolloutServer(ModelServer):
             "fingerprint": self.fingerprint,
             "max_length": self._sampler.max_length,
             "lora_rank": self._sampler.lora_rank,
+            "gpus": self.gpus,
         }
 
     def load(self, word: str | None, order: Order) -> int:
@@ -420,13 +424,14 @@ def _server(args: argparse.Namespace, token: str) -> RolloutServer:
         raise ValueError(f"--cache-gib must be above 0; got {args.cache_gib:g}.")
     fingerprint = model_fingerprint(args.model, revision=args.revision)
     config = ModelConfig(path=args.model, revision=args.revision, dtype=args.dtype)
+    device = pick_device(config)
     settings: Any = read_settings(args.model, revision=args.revision).get_text_config()
     longest = getattr(settings, "max_position_embeddings", None) or args.max_length
     sampler = VllmSampler(
         SamplerSettings(
             model=args.model,
             revision=args.revision,
-            dtype=pick_dtype(config, pick_device(config)),
+            dtype=pick_dtype(config, device),
             max_length=min(args.max_length, longest),
             max_rows=args.max_rows,
             cache_gib=args.cache_gib,
@@ -446,4 +451,5 @@ def _server(args: argparse.Namespace, token: str) -> RolloutServer:
         max_request_bytes=args.max_request_mib * 2**20,
         # Adapters of a high rank and what a file leaves out fit too.
         max_weights_bytes=2 * num_bytes + 2**26,
+        gpus=gpus_of(device, number=args.tensor_parallel_size),
     )

@@ -52,7 +52,9 @@ from trainer.serving.client import (
     Kind,
     OpenAnswer,
     Refused,
+    hold_server,
     in_parallel,
+    release_server,
 )
 from trainer.types import Rollout
 
@@ -79,9 +81,12 @@ class RolloutClient:
         *,
         token: str,
         fingerprint: str,
+        num_gpus: int | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
+        """Args: num_gpus: of a server that does not tell."""
         self._fingerprint = fingerprint
+        self._num_gpus = num_gpus
         self._connection = Connection(
             url, _KIND, token=token, patience_seconds=patience_seconds
         )
@@ -95,7 +100,7 @@ class RolloutClient:
 
     def hold(self) -> None:
         """Have it sample for this run and for no other."""
-        self._check_model()
+        status = self._check_model()
         # a server leased to this run still, by an older connection, takes this one
         headers = {HOLD_HEADER: self._word}
         try:
@@ -114,11 +119,16 @@ class RolloutClient:
         except ValueError:
             held.close()
             raise
-        self.close()
+        self._end_lease()
         self._held, self._word = held, word
+        hold_server(self._connection, status, num_gpus=self._num_gpus)
 
     def close(self) -> None:
         """Let it be leased by another run."""
+        self._end_lease()
+        release_server(self._connection.url)
+
+    def _end_lease(self) -> None:
         if self._held is not None:
             self._held.close()
             self._held = None
@@ -186,8 +196,8 @@ class RolloutClient:
                 raise Forgotten from None
             raise
 
-    def _check_model(self) -> None:
-        """Refuse a server whose model is not the one that the run starts from."""
+    def _check_model(self) -> bytes:
+        """Return its status; refuse one whose model is not what the run starts from."""
         reply = self._connection.ask(Call(method="GET", path=MODEL))
         read_field = self._connection.read_field
         self.max_length = read_field(reply, "max_length", int)  # of no reference's
@@ -196,6 +206,7 @@ class RolloutClient:
                 f"The {self.name} serves another model than this "
                 "run's. Start it with --model set to the run's model.path."
             )
+        return reply
 
 
 # A client, of which an engine has one kind. Whatever is asked but `hold` and `close`

@@ -223,6 +223,88 @@ class Call:
     seconds: float = REQUEST_SECONDS  # without a byte: the server counts as away
 
 
+@dataclass(kw_only=True)
+class HeldServer:
+    """A server that this run uses, and its time that was not taken yet."""
+
+    kind: str  # rollout, reference
+    hardware: str
+    num_gpus: int | None  # None: neither the server nor the run's settings tell
+    since: float  # time.monotonic()
+    # Of a server that several runs share: reads the number of its requests, of all
+    # runs. num_own are this process's since the last call.
+    count_requests: Callable[[], int] | None = None
+    num_requests: int = 0
+    num_own: int = 0
+
+    def take_hours(self) -> float | None:
+        """Return the GPU-hours since the last call; of a shared server the run's share
+        of its requests. None: unknown.
+        """
+        since, self.since = self.since, time.monotonic()
+        hours = (self.since - since) / 3600 * self._take_share()
+        return None if self.num_gpus is None else self.num_gpus * hours
+
+    def _take_share(self) -> float:
+        if self.count_requests is None:
+            return 1.0
+        # Each process of the run asks for its part of a batch.
+        own, self.num_own = self.num_own * int(os.environ.get("WORLD_SIZE", "1")), 0
+        before = self.num_requests
+        with suppress(Unreachable, ValueError):  # then it is this run's alone
+            self.num_requests = self.count_requests()
+        return own / max(own, self.num_requests - before, 1)
+
+
+_servers: dict[str, HeldServer] = {}  # by URL
+
+
+def hold_server(
+    connection: Connection,
+    status: bytes,
+    *,
+    num_gpus: int | None = None,
+    count_requests: Callable[[], int] | None = None,
+) -> HeldServer:
+    """Count a server's time from now on, or go on with it.
+
+    Args:
+        connection: to the server.
+        status: that it tells of itself; an older one tells no GPUs.
+        num_gpus: of such a server, by the run's settings.
+        count_requests: of a server that several runs share.
+    """
+    facts = json.loads(status)
+    reported = facts["gpus"] if isinstance(facts.get("gpus"), dict) else {}
+    count, num_requests = reported.get("count"), facts.get("num_requests")
+    known = _servers.get(connection.url)
+    held = HeldServer(
+        kind=connection.kind.part,
+        hardware=str(reported.get("name") or "unknown").replace("/", " ")[:60],
+        num_gpus=count if isinstance(count, int) else num_gpus,
+        since=known.since if known else time.monotonic(),
+        count_requests=count_requests,
+        num_requests=num_requests if isinstance(num_requests, int) else 0,
+    )
+    _servers[connection.url] = held
+    return held
+
+
+def release_server(url: str) -> None:
+    _servers.pop(url, None)
+
+
+def server_metrics() -> dict[str, float | None]:
+    """Return GPU-hours of the servers since the last call, by metric."""
+    metrics: dict[str, float | None] = {}
+    for held in list(_servers.values()):
+        if held.num_gpus != 0:
+            name = f"server/{held.kind}/{held.hardware}/gpu_hours"
+            hours, before = held.take_hours(), metrics.get(name, 0.0)
+            metrics[name] = None if hours is None or before is None else before + hours
+    return metrics
+
+
 class OpenAnswer:
     """The first line of an answer that goes on until this end closes it."""
 

@@ -19,9 +19,11 @@ from trainer.serving.client import (
     SLACK_BYTES,
     Call,
     Connection,
+    HeldServer,
     Kind,
     Refused,
     check_range,
+    hold_server,
     pack,
     unpack,
 )
@@ -126,6 +128,7 @@ class ServerReference:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._fingerprint = fingerprint
+        self._held: HeldServer | None = None
         self._connection = Connection(
             url,
             _KIND,
@@ -136,7 +139,15 @@ class ServerReference:
 
     def check_model(self) -> None:
         """Refuse a server whose model is not the one that the run starts from."""
-        self._check_reply(self._connection.ask(_ASK_MODEL))
+        reply = self._connection.ask(_ASK_MODEL)
+        self._check_reply(reply)
+        self._held = hold_server(
+            self._connection, reply, count_requests=self._count_requests
+        )
+
+    def _count_requests(self) -> int:
+        reply = self._connection.try_once(_ASK_MODEL)
+        return self._connection.read_field(reply, "num_requests", int)
 
     def _check_model(self) -> None:
         self._check_reply(self._connection.try_once(_ASK_MODEL))
@@ -173,6 +184,8 @@ class ServerReference:
                 if refusal.status == HTTPStatus.CONFLICT:
                     raise ValueError(self._other_model()) from None
                 raise
+            if self._held is not None:
+                self._held.num_own += 1
             logprobs = unpack_answer(reply, count=count).to(micro.mask.device)
             micro.reference_logprobs = micro.spread(logprobs)
 

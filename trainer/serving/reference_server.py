@@ -31,6 +31,7 @@ from trainer.serving.server import (
     ModelServer,
     RequestHandler,
     add_server_arguments,
+    gpus_of,
     serve,
 )
 
@@ -179,9 +180,19 @@ class ReferenceServer(ModelServer):
         config: Any = model.model.config.get_text_config()
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**20)
         self.answerer = Answerer(model, max_tokens=max_batch_tokens)
+        self.gpus = gpus_of(model.device)
+        self.num_requests, self.counting = 0, threading.Lock()
         super().__init__(
             address, _Door, token=token, max_request_bytes=max_request_bytes
         )
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self.fingerprint,
+            "gpus": self.gpus,
+            "num_requests": self.num_requests,  # of all runs
+        }
 
     def server_close(self) -> None:
         super().server_close()
@@ -198,7 +209,7 @@ class _Door(RequestHandler):
 
     def answer_get(self) -> None:
         if self.path == MODEL:
-            self.reply(HTTPStatus.OK, {"fingerprint": self.server.fingerprint})
+            self.reply(HTTPStatus.OK, self.server.status)
         else:
             self.refuse_page()
 
@@ -223,6 +234,8 @@ class _Door(RequestHandler):
             )
         except ValueError as error:
             return self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
+        with self.server.counting:
+            self.server.num_requests += 1
         return self.send(HTTPStatus.OK, BINARY, answer)
 
 

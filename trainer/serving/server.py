@@ -28,6 +28,13 @@ _JSON = "application/json"
 _MAX_DISCARDED = 2**30
 
 
+def gpus_of(device: torch.device, *, number: int = 1) -> dict[str, Any]:
+    """Tell a server's GPUs: their name and number."""
+    if device.type != "cuda":
+        return {"name": device.type, "count": 0}
+    return {"name": torch.cuda.get_device_name(device), "count": number}
+
+
 class ModelServer(ThreadingHTTPServer):
     """Listens on one address, for clients that send the token.
 

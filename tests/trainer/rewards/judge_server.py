@@ -21,6 +21,7 @@ class Judging:
     reply: Callable[[dict[str, Any]], str] = lambda asked: "7"
     faults: list[Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=list)
     tokens: int | None = 30
+    usage: dict[str, Any] = field(default_factory=dict)  # beside the total
     finish_reason: str = "stop"
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -60,7 +61,7 @@ class Judging:
             ]
         }
         if self.tokens is not None:
-            whole["usage"] = {"total_tokens": self.tokens}
+            whole["usage"] = {"total_tokens": self.tokens} | self.usage
         return json.dumps(whole).encode()
 
 

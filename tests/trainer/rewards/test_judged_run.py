@@ -68,6 +68,16 @@ def rewards(out: Path) -> list[float | None]:
     return [each["reward"] for group in groups for each in group["completions"]]
 
 
+def calls_of(out: Path, rule: str) -> float:
+    events = read_events(out / "events.jsonl")
+    return sum(
+        value
+        for event in only(events, "step_finished") + only(events, "evaluated")
+        for name, value in event["metrics"].items()
+        if name.endswith(f"judge/{rule}/calls")
+    )
+
+
 def test_a_run_resumed_asks_nothing_twice_and_writes_no_key(write, keyed, tmp_path):
     config, out = write(), tmp_path / "run"
     assert run_trainer("run", config, "--out", out).returncode == 0
@@ -147,6 +157,26 @@ def test_steps_are_judged_with_what_stands_before_them(write, keyed, tmp_path):
     before = [user.split(" before]\n")[1].split("\n[end ")[0] for user in users]
     assert "" in before
     assert len(set(before)) > 3
+    assert calls_of(tmp_path / "run", "s") == len(keyed.asked)
+
+
+def test_calls_of_steps_and_of_evaluations_are_counted(write, keyed, tmp_path):
+    keyed.usage = {"prompt_tokens": 20, "completion_tokens": 10}
+    config, out = write(evaluation={"every_steps": 1}), tmp_path / "run"
+
+    assert run_trainer("run", config, "--out", out).returncode == 0
+
+    assert calls_of(out, "judge") == len(keyed.asked)
+    (last,) = only(read_events(out / "events.jsonl"), "evaluated")[-1:]
+    held_out = {
+        name.removeprefix("eval/heldout/judge/judge/"): value
+        for name, value in last["metrics"].items()
+        if "/judge/" in name
+    }
+    calls = held_out["calls"]
+    assert held_out["input_tokens"] == 20 * calls
+    assert held_out["output_tokens"] == 10 * calls
+    assert held_out["cached_tokens"] is None or not calls
 
 
 def test_completions_are_judged_while_others_are_sampled(keyed, tmp_path):

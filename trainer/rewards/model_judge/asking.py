@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event, Lock
 
 from trainer.host import tick
@@ -127,11 +127,11 @@ class Judge:
         with self._lock:
             asked = self._pending.get(digest)
             if asked is not None:
-                return asked
+                return _reused(asked)
             reply = self._ledger.find(digest, is_readable=is_readable)
             if reply is not None:
                 future: Future[Reply] = Future()
-                future.set_result(reply)
+                future.set_result(replace(reply, is_reused=True))
                 return future
             try:
                 asked = self._threads.submit(self._ask, question, digest, deadline)
@@ -234,6 +234,20 @@ class Judge:
         raise JudgeUnavailable(
             f"The judge {self._endpoint.model} returned no score{tries}: {error}."
         )
+
+
+def _reused(asked: Future[Reply]) -> Future[Reply]:
+    """Return what another question's call gives, for which that one is charged."""
+    shared: Future[Reply] = Future()
+
+    def pass_on(done: Future[Reply]) -> None:
+        try:
+            shared.set_result(replace(done.result(), is_reused=True))
+        except Exception as error:  # noqa: BLE001 - raised where the result is awaited
+            shared.set_exception(error)
+
+    asked.add_done_callback(pass_on)
+    return shared
 
 
 def open_client(endpoint: Endpoint) -> Client:

@@ -116,6 +116,8 @@ _MAX_BYTES = 2 * 2**20
 _MAX_IDLE = 64
 _QUOTED = 200
 _USAGE = ("total_tokens", "prompt_tokens", "completion_tokens")
+TOKENS = ("input_tokens", "cached_tokens", "output_tokens")
+USAGE = ("calls", "calls_without_usage", "from_file", *TOKENS)
 # An overloaded server says these, or one that stands before it.
 _PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 
@@ -124,7 +126,8 @@ _PASSING = {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 class Reply:
     """The text that a model replied, and the tokens that it took with the question.
 
-    Of the question and of the reply alone they are known only where the endpoint tells.
+    Tokens of the question and of the reply, and those of the question that the endpoint
+    had in its cache, are known only where the endpoint tells.
     """
 
     text: str
@@ -132,6 +135,25 @@ class Reply:
     is_cut: bool  # at the most tokens that were allowed
     num_tokens_in: int | None = None
     num_tokens_out: int | None = None
+    num_tokens_cached: int | None = None
+    is_reused: bool = False  # another question was charged for it
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The calls and tokens of `USAGE` that it adds; those it leaves out are
+        unknown.
+        """
+        if self.is_reused:
+            return {"from_file": 1}
+        if self.num_tokens_in is None or self.num_tokens_out is None:
+            return {"calls": 1, "calls_without_usage": 1}
+        cached = self.num_tokens_cached
+        return {
+            "calls": 1,
+            "input_tokens": self.num_tokens_in - (cached or 0),
+            "output_tokens": self.num_tokens_out,
+            **({} if cached is None else {"cached_tokens": cached}),
+        }
 
 
 class NoReply(Exception):
@@ -307,6 +329,10 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
             number if type(number) is int and number > 0 else None
             for number in map(usage.get, _USAGE)
         )
+        details = usage.get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens", usage.get("cached_tokens"))
+        if type(cached) is not int or not 0 <= cached <= (parts[0] or 0):
+            cached = None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise NoReply(
             f"the reply is not a chat completion but {text[:80]!r}", may_pass=True
@@ -315,7 +341,7 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         raise NoReply(
             f"the message content is not text but {written!r:.80}", may_pass=True
         )
-    return Reply(written, num_tokens or about_tokens, is_cut, *parts)
+    return Reply(written, num_tokens or about_tokens, is_cut, *parts, cached)
 
 
 def _error_message(text: bytes) -> str:

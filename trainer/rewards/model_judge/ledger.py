@@ -119,6 +119,8 @@ class Ledger:
             }
             if reply.num_tokens_in is not None:
                 line |= {"in": reply.num_tokens_in, "out": reply.num_tokens_out}
+            if reply.num_tokens_cached is not None:
+                line |= {"cached": reply.num_tokens_cached}
         data = json.dumps(line).encode() + b"\n"
         with self._lock:
             if reply is not None:
@@ -167,7 +169,7 @@ def _reply_at(path: Path, place: int) -> Reply:
         line = json.loads(file.readline())
     return Reply(
         *(line[name] for name in ("text", "tokens", "is_cut")),
-        *(line.get(name) for name in ("in", "out")),
+        *(line.get(name) for name in ("in", "out", "cached")),
     )
 
 

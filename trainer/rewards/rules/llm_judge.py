@@ -35,6 +35,7 @@ from trainer.rewards.rule import (
     Rule,
     Sample,
     Unscorable,
+    count_usage,
 )
 from trainer.rewards.session import Session, current_session
 
@@ -181,7 +182,11 @@ def score_by_judge(samples: Sequence[Sample], params: LlmJudgeParams) -> list[Ou
     questions = [_question_or_none(sample, params) for sample in samples]
     to_ask = [question for question in questions if isinstance(question, Question)]
     session = current_session()
-    replied = iter(_ask(to_ask, params, session))
+    answers = _ask(to_ask, params, session)
+    for reply in answers:
+        if isinstance(reply, Reply):
+            count_usage(reply.usage)
+    replied = iter(answers)
     return [
         question
         if isinstance(question, Unscorable)
