@@ -114,6 +114,7 @@ INSTALLED_APPS = [
     "dashboard.rewards",
     "dashboard.runs",
     "dashboard.apps.CompletionsConfig",
+    "dashboard.costs",
     "dashboard.alerts",
     "dashboard.apps.SupervisionConfig",
     "dashboard.analysis.probes",

@@ -73,6 +73,7 @@ class QuestionDetail(QuestionOut):
     cost: float | None = Field(description="null: the judge has no prices.")
     expected_tokens: int | None = Field(description="Of the whole sample.")
     expected_cost: float | None
+    currency: str = Field(description="Empty: no price, or one without a currency.")
     shares: list[LabelShareOut] = Field([])
     kappa: ShareOut | None = Field(None, description="Cohen's κ of judge and people.")
     sensitivity: ShareOut | None = None

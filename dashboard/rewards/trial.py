@@ -11,7 +11,7 @@ import atexit
 import queue
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +26,7 @@ from trainer.rewards.rules import RULES
 from trainer.rewards.sandbox.levels import NAMES
 from trainer.rewards.sandbox.pool import asking_for
 from trainer.rewards.sandbox.slot import SandboxStatus, find_sandbox
-from trainer.rewards.scoring import Score, score_all
+from trainer.rewards.scoring import Score, add_usage, score_all
 from trainer.rewards.spec import Recipe, judges_several
 from trainer.rewards.workers import sample_fields
 
@@ -96,6 +96,11 @@ def ask_models(
         taken = (time.monotonic() - begin) / max(1, len(group))
         tried.append([Trial(score, taken) for score in scores])
     return tried
+
+
+def usage_of(trials: Iterable[Trial]) -> dict[str, dict[str, int]]:
+    """Add up calls and tokens of judges, by rule."""
+    return add_usage(trial.score for trial in trials if trial.score)
 
 
 def try_groups(

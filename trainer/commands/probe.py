@@ -54,7 +54,7 @@ from trainer.parallel.launch import (
     EXIT_FINISHED,
     EXIT_STOPPED,
 )
-from trainer.rewards.scoring import Score, correctness_of
+from trainer.rewards.scoring import Score, add_usage, correctness_of
 from trainer.rewards.spec import answer_reader, check_rules, recipe_bounds
 from trainer.rewards.terms import AT_THE_END
 from trainer.rollout.builtin import TransformersEngine
@@ -478,6 +478,7 @@ def _add_group(lines: _Lines, group: Group, **more: bool) -> None:
             }
             for completion, score in zip(group.completions, group.scores, strict=True)
         ],
+        usage=add_usage(group.scores),
         **more,
     )
 

@@ -232,6 +232,16 @@ class LoggingConfig(Part):
         ),
     )
 
+    budget_cost: float | None = Field(
+        None,
+        gt=0,
+        le=1e12,
+        title="Budget",
+        description="Raise an alert when the run has cost more, in the currency of the "
+        "team's prices. The run goes on. Empty: no alert.",
+        json_schema_extra=about(section="Cost"),
+    )
+
     def keeps_groups(self, step: int) -> bool:
         return step % self.groups_every_steps == 0
 

@@ -19,6 +19,7 @@ from dashboard.analysis.probes.services import (
     release_tested_checkpoints,
     sweep_folders,
 )
+from dashboard.costs.models import add_judge_use, judge_models
 from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.datasets.row import Row, write_content
 from dashboard.datasets.tokenizer_pool import refuse_environment
@@ -37,6 +38,7 @@ from dashboard.runs.checkpoints.files import CheckpointStore, FilesGone, gone
 from dashboard.runs.models import Checkpoint
 from dashboard.supervision.event_log import LogTailer, read_tail
 from dashboard.supervision.process import TrainerProcess
+from trainer.rewards.spec import Recipe
 
 LEASE = timedelta(seconds=60)
 POLL_SECONDS = 0.1
@@ -183,6 +185,16 @@ class _Following:
             Probe.objects.filter(pk=self._row.pk).update(metrics=metrics)
         check_disk_space_to_store(0, purpose="the test")
         ProbeGroup.objects.bulk_create(groups, ignore_conflicts=True)
+        recipe = Recipe.model_validate(self._row.config["reward"]["recipe"])
+        for message in messages:
+            add_judge_use(
+                message.get("usage", {}),
+                models=judge_models(recipe),
+                team=self._row.team,
+                user=self._row.created_by,
+                source="probe",
+                target_id=self._row.pk,
+            )
 
     def _check_stop(self, trainer: TrainerProcess) -> None:
         """Ask a cancelled trainer to stop; kill it after the grace period."""

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
 
 from dashboard.accounts.models import Team
 from dashboard.analysis.questions.models import TeamJudge
@@ -63,7 +62,7 @@ class QuestionForm(forms.Form):
 class JudgeForm(forms.ModelForm[TeamJudge]):
     class Meta:
         model = TeamJudge
-        fields = ("name", "base_url", "model", "key_name", "price_in", "price_out")
+        fields = ("name", "base_url", "model", "key_name")
         help_texts: ClassVar[dict[str, str]] = {
             "base_url": "Of an OpenAI-compatible endpoint, such as "
             "https://api.openai.com/v1. Others than public https addresses must be in "
@@ -74,12 +73,8 @@ class JudgeForm(forms.ModelForm[TeamJudge]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name, field in self.fields.items():
+        for field in self.fields.values():
             field.widget.attrs["class"] = "form-control"
-            if name.startswith("price"):
-                field.required = False
-                field.validators.append(MinValueValidator(0))
-                field.widget.attrs |= {"min": 0, "step": "any"}
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]

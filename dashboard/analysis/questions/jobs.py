@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     CancelledError,
@@ -21,6 +22,7 @@ from dashboard.analysis.questions.models import CompletionLabel, Question
 from dashboard.analysis.questions.sampling import draw_sample, matching
 from dashboard.analysis.questions.services import NUM_TRIED, read_spent
 from dashboard.completions.models import Group
+from dashboard.costs.models import add_judge_use
 from dashboard.jobs.kinds import Context, JobCancelled, Kind, LeaseLost, register
 from dashboard.project.database import clean_text
 from trainer.internet import Refused
@@ -35,6 +37,7 @@ from trainer.rewards.model_judge.ledger import Ledger
 from trainer.rewards.model_judge.question import Unreadable
 
 TURN_SECONDS = 60.0
+Usage = Mapping[str, int]  # trainer.rewards.model_judge.client.USAGE
 AT_ONCE = 32
 CONCURRENCY = 8
 MAX_REPLY_TOKENS = 1_024
@@ -112,11 +115,11 @@ def _ask_all(context: Context, question: Question) -> None:
         is_stopping = context.interruption is not None or context.is_shutting_down()
         return not is_stopping and (budget is None or num_tokens < budget)
 
-    for place in _labelled(context, question, waiting, may_ask):
+    for place, usage in _labelled(context, question, waiting, may_ask):
         num_lost = 0 if place.num_tokens_in else num_lost + 1
         num_tokens += place.num_tokens_in + place.num_tokens_out
         num_done += bool(place.num_tokens_in)
-        _store(context, place, num_done)
+        _store(context, question, place, usage, num_done)
         if num_lost == min(MOST_LOST, len(waiting)) and context.interruption is None:
             raise ValueError(place.problem)
     context.check()
@@ -125,12 +128,26 @@ def _ask_all(context: Context, question: Question) -> None:
     context.note(message=message if is_cut else "")
 
 
-def _store(context: Context, place: CompletionLabel, num_done: int) -> None:
+def _store(
+    context: Context,
+    question: Question,
+    place: CompletionLabel,
+    usage: Usage,
+    num_done: int,
+) -> None:
     """Store and count a label exactly once."""
     with transaction.atomic():
         if not context.held().update(done=num_done, num_losses=0):
             raise LeaseLost
         place.save()
+        add_judge_use(
+            {question.judge["model"]: usage},
+            team=question.team,
+            user=question.created_by,
+            source="question",
+            target_id=question.pk,
+            run=question.run,
+        )
     context.note(num_done)
 
 
@@ -139,11 +156,11 @@ def _labelled(
     question: Question,
     waiting: list[CompletionLabel],
     may_ask: Callable[[], bool],
-) -> Iterator[CompletionLabel]:
-    """Yield each place with its label or problem, as replies come."""
+) -> Iterator[tuple[CompletionLabel, Usage]]:
+    """Yield each place with its label or problem, and what the judge took for it."""
     if question.uses_schema and not question.sample.exclude(label="").exists():
         tried = list(_asked(context, question, waiting[:NUM_TRIED], may_ask))
-        if any(place.num_tokens_in for place in tried):
+        if any(place.num_tokens_in for place, _ in tried):
             yield from tried
             waiting = waiting[NUM_TRIED:]
         elif tried:  # the endpoint may refuse a schema
@@ -159,7 +176,7 @@ def _asked(
     question: Question,
     places: list[CompletionLabel],
     may_ask: Callable[[], bool],
-) -> Iterator[CompletionLabel]:
+) -> Iterator[tuple[CompletionLabel, Usage]]:
     """Ask while it is allowed; what is being asked then is waited for, and counts."""
     groups = (
         Group.objects.defer("answer")
@@ -169,7 +186,8 @@ def _asked(
     # Labels are kept in the database, so no reply is needed twice.
     judge = Judge(_endpoint(question), Ledger())
     context.on_interrupt = judge.close
-    left, asked = list(reversed(places)), set[Future[CompletionLabel]]()
+    left = list(reversed(places))
+    asked = set[Future[tuple[CompletionLabel, Usage]]]()
     with ThreadPoolExecutor(CONCURRENCY) as threads, closing(judge):
         while left or asked:
             while left and len(asked) < CONCURRENCY and may_ask():
@@ -183,12 +201,14 @@ def _asked(
                 yield future.result()
 
 
-def _label(judge: Judge, question: Question, place: CompletionLabel) -> CompletionLabel:
+def _label(
+    judge: Judge, question: Question, place: CompletionLabel
+) -> tuple[CompletionLabel, Usage]:
     """Fill in what the judge replies; asked once more where that is unreadable."""
-    text = place.text
+    text, usage = place.text, Counter[str]()
     if not place.group.completions:
         place.problem = "The completions were deleted by the team's retention rules."
-        return place
+        return place, usage
     asked = make_label_question(
         question.text,
         question.parsed_labels,
@@ -205,7 +225,8 @@ def _label(judge: Judge, question: Question, place: CompletionLabel) -> Completi
             ).result()
         except (JudgeUnavailable, CancelledError) as error:
             place.problem = clean_text(str(error)) or "The job ended."
-            return place
+            return place, usage
+        usage.update(reply.usage)
         out = reply.num_tokens_out or len(reply.text) // 4
         asked_for = reply.num_tokens_in or max(reply.num_tokens - out, 1)
         place.num_tokens_in += min(asked_for, MOST_TOKENS)
@@ -221,7 +242,7 @@ def _label(judge: Judge, question: Question, place: CompletionLabel) -> Completi
         place.label, place.problem = found.label, ""
         place.why, place.kind = clean_text(found.why), clean_text(found.kind)
         break
-    return place
+    return place, usage
 
 
 def _endpoint(question: Question) -> Endpoint:

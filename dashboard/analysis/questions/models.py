@@ -34,9 +34,6 @@ class TeamJudge(models.Model):
         blank=True,
         validators=[RegexValidator(KEY_NAME)],
     )
-    # Per million tokens, in the team's own currency; null: not known.
-    price_in = models.FloatField("Price of a million input tokens", null=True)
-    price_out = models.FloatField("Price of a million output tokens", null=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -66,7 +63,7 @@ class Question(JobTarget):
     query = models.CharField(
         max_length=MAX_QUERY_CHARS, blank=True
     )  # of Samples → Search
-    # {"name", "base_url", "model", "key_name", "price_in", "price_out"}
+    # {"name", "base_url", "model", "key_name"}
     judge = models.JSONField[dict[str, Any]]()
     uses_schema = models.BooleanField(default=True)  # False: the endpoint refuses one
     sample_size = models.PositiveIntegerField()

@@ -25,6 +25,7 @@ from dashboard.analysis.questions.sampling import order_for_people
 from dashboard.completions.annotations import TAG
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.models import MAX_TAG_CHARS, Tag
+from dashboard.costs.reports import price_tokens
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.project.errors import UserError
@@ -115,14 +116,7 @@ def ask(
         query=query,
         judge={
             name: getattr(judge, name)
-            for name in (
-                "name",
-                "base_url",
-                "model",
-                "key_name",
-                "price_in",
-                "price_out",
-            )
+            for name in ("name", "base_url", "model", "key_name")
         },
         sample_size=sample_size,
         seed=seed,
@@ -162,7 +156,7 @@ def _enqueue(question: Question, user: User | None) -> None:
 class Spent:
     """Tokens and costs of what was asked, and those expected of the whole sample.
 
-    Costs are in the team's currency; None without prices.
+    Costs are None without prices.
     """
 
     num_asked: int
@@ -172,6 +166,7 @@ class Spent:
     cost: float | None
     expected_tokens: int | None
     expected_cost: float | None
+    currency: str
 
     @property
     def num_tokens(self) -> int:
@@ -179,7 +174,7 @@ class Spent:
 
 
 def read_spent(question: Question) -> Spent:
-    """Compute it from the labels; one query."""
+    """Compute it from the labels, and the prices of its day; two queries."""
     sums = question.sample.aggregate(
         num=Count("pk"),
         asked=Count("pk", filter=Q(num_tokens_in__gt=0)),
@@ -188,10 +183,13 @@ def read_spent(question: Question) -> Spent:
     )
     asked, total = sums["asked"], sums["num"]
     tokens = sums["tokens_in"] or 0, sums["tokens_out"] or 0
-    prices = question.judge["price_in"], question.judge["price_out"]
-    cost = None
-    if None not in prices:
-        cost = sum(t * p for t, p in zip(tokens, prices, strict=True)) / 1e6
+    bill = price_tokens(
+        question.team,
+        question.judge["model"],
+        dict(zip(("input_tokens", "output_tokens"), tokens, strict=True)),
+        at=question.created_at,
+    )
+    [(currency, cost)] = bill.costs.items() if bill.has_one_price else [("", None)]
     scale = total / asked if asked else None
     return Spent(
         num_asked=asked,
@@ -201,6 +199,7 @@ def read_spent(question: Question) -> Spent:
         cost=cost,
         expected_tokens=None if scale is None else round(scale * sum(tokens)),
         expected_cost=None if scale is None or cost is None else scale * cost,
+        currency=currency,
     )
 
 

@@ -20,6 +20,7 @@ from dashboard.analysis.rescoring.services import (
     purge_rescorings,
     sweep_folders,
 )
+from dashboard.costs.models import add_judge_use, judge_models
 from dashboard.datasets.limits import check_disk_space_to_store
 from dashboard.jobs.kinds import (
     Context,
@@ -95,10 +96,11 @@ def _score_steps(
             continue
         context.progress(num_done)
         check_disk_space_to_store(0, purpose="the rescoring")
-        scored_step = rescore_step(
+        config = settings.at(step)
+        scored_step, usage = rescore_step(
             rescoring,
             step,
-            settings.at(step),
+            config,
             scorer,
             on_scored=lambda count: context.note(context.noted["done"] + count),
         )
@@ -107,6 +109,15 @@ def _score_steps(
             if not context.held().update(done=num_done, num_losses=0):
                 raise LeaseLost
             scored_step.save()
+            add_judge_use(
+                usage,
+                models=judge_models(config.reward.recipe),
+                team=rescoring.team,
+                user=rescoring.created_by,
+                source="rescoring",
+                target_id=rescoring.pk,
+                run=rescoring.run,
+            )
     context.note(num_done)
 
 

@@ -28,7 +28,7 @@ from dashboard.project.database import clean_json, clean_text
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
 from trainer.rewards.rule import Sample, conversation, split_prefill
-from trainer.rewards.scoring import OVERLONG, Score, penalised, signal_of
+from trainer.rewards.scoring import OVERLONG, Score, add_usage, penalised, signal_of
 from trainer.rewards.workers import GroupScorer
 
 # Groups in memory together; judges are called for all of them at once.
@@ -60,8 +60,8 @@ def rescore_step(
     scorer: GroupScorer,
     *,
     on_scored: Callable[[int], None] = lambda _: None,
-) -> RescoredStep:
-    """Return the unsaved result of a step.
+) -> tuple[RescoredStep, dict[str, dict[str, int]]]:
+    """Return the unsaved result of a step, and what judges took for it, by rule.
 
     Args:
         config: of the step, with the new recipe.
@@ -83,7 +83,8 @@ def rescore_step(
         scored = _score_part(rescoring, part, config, scorer)
         on_scored(sum(len(group.scores) for group in scored))
         groups += scored
-    return _pack(rescoring, step, groups, config)
+    usage = add_usage(score for group in groups for score in group.scores)
+    return _pack(rescoring, step, groups, config), usage
 
 
 def _score_part(

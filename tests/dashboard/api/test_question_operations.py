@@ -12,6 +12,7 @@ from tests.dashboard.analysis.questions.factories import (
     make_judge,
     see_through,
 )
+from tests.dashboard.costs.factories import set_price
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
 
@@ -25,7 +26,9 @@ def judging(monkeypatch) -> Iterator[Judging]:
 
 @pytest.fixture
 def body(team, judging):
-    make_judge(team, judging, price_in=1.0, price_out=1.0)
+    judge = make_judge(team, judging)
+    for unit in ("input_tokens", "output_tokens"):
+        set_price(team, 1.0, unit=unit, name=judge.model)
     run = make_hedging_run(team)
     return {"run_id": run.pk, "text": "Does it hedge?", "judge": "judge"}
 

@@ -106,7 +106,7 @@ def test_a_shared_server_that_is_away_counts_wholly(clock):
     assert server_metrics() == {"server/reference/NVIDIA H100/gpu_hours": 4.0}
 
 
-def test_gpus_are_told_by_name_and_number(monkeypatch):
+def test_a_server_reports_name_and_number_of_its_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
 
     assert gpus_of(torch.device("cuda"), number=8) == {"name": "NVIDIA L4", "count": 8}

@@ -325,13 +325,13 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         written = choice["message"]["content"] or ""
         is_cut = choice.get("finish_reason") == "length"
         usage = reply.get("usage") or {}
-        num_tokens, *parts = (
+        num_tokens, num_in, num_out = (
             number if type(number) is int and number > 0 else None
             for number in map(usage.get, _USAGE)
         )
         details = usage.get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens", usage.get("cached_tokens"))
-        if type(cached) is not int or not 0 <= cached <= (parts[0] or 0):
+        if type(cached) is not int or not 0 <= cached <= (num_in or 0):
             cached = None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise NoReply(
@@ -341,7 +341,14 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         raise NoReply(
             f"the message content is not text but {written!r:.80}", may_pass=True
         )
-    return Reply(written, num_tokens or about_tokens, is_cut, *parts, cached)
+    return Reply(
+        text=written,
+        num_tokens=num_tokens or about_tokens,
+        is_cut=is_cut,
+        num_tokens_in=num_in,
+        num_tokens_out=num_out,
+        num_tokens_cached=cached,
+    )
 
 
 def _error_message(text: bytes) -> str:

@@ -30,6 +30,7 @@ from tests.dashboard.analysis.questions.factories import (
 )
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.costs.factories import set_price
 from tests.dashboard.jobs.working import do, take
 from tests.trainer.rewards.judge_server import status, text
 from trainer.rewards.model_judge.labels import Label
@@ -61,7 +62,9 @@ def test_five_completions_are_tried_first(run, judging):
 
 
 def test_the_whole_sample_is_asked_once(run, judging, alice):
-    make_judge(run.team, judging, price_in=2.0, price_out=8.0)
+    judge = make_judge(run.team, judging)
+    for unit, amount in (("input_tokens", 2.0), ("output_tokens", 8.0)):
+        set_price(run.team, amount, unit=unit, name=judge.model)
     judging.tokens = None
     question = ask_all(run, judging, sample_size=40, user=alice)
 
@@ -78,7 +81,15 @@ def test_the_whole_sample_is_asked_once(run, judging, alice):
             assert completion[place.quote_from : place.quote_to] == HEDGE
     spent = services.read_spent(question)
     cost = (2 * spent.num_tokens_in + 8 * spent.num_tokens_out) / 1e6
-    assert spent.cost == pytest.approx(cost)
+    assert (spent.cost, spent.currency) == (pytest.approx(cost), "EUR")
+    (use,) = run.team.judge_uses.all()
+    assert (use.source, use.target_id, use.run, use.user) == (
+        "question",
+        question.pk,
+        run,
+        alice,
+    )
+    assert (use.calls, use.calls_without_usage, use.input_tokens) == (40, 40, 0)
     verbs = AuditEntry.objects.filter(verb__startswith="question.")
     assert sorted(verbs.values_list("verb", flat=True)) == [
         "question.started",

@@ -186,22 +186,20 @@ def test_an_admin_adds_and_deletes_a_judge(team, alice_client):
         "base_url": "https://judge.example.com/v1/",
         "model": "m",
         "key_name": "OPENAI",
-        "price_in": "2.5",
     }
 
     response = alice_client.post(at, fields)
 
     judge = TeamJudge.objects.get()
     assert response.status_code == 302
-    assert (judge.base_url, judge.price_in) == ("https://judge.example.com/v1", 2.5)
-    assert judge.price_out is None
+    assert judge.base_url == "https://judge.example.com/v1"
     alice_client.post(at, {"action": f"delete:{judge.pk}"})
     assert not TeamJudge.objects.exists()
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"base_url": "judge"}, {"key_name": "../x"}, {"name": ""}, {"price_in": "-1"}],
+    [{"base_url": "judge"}, {"key_name": "../x"}, {"name": ""}],
 )
 def test_a_bad_judge_is_refused(change, team, alice_client):
     at = reverse("team_judges", args=["alpha"])

@@ -1,0 +1,440 @@
+"""What runs use, and what it costs: computed from attempts, steps and prices, never
+stored, so that a corrected price corrects all.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import BigIntegerField, F, Func, OuterRef, QuerySet, Subquery
+from django.db.models import Value as SqlValue
+
+from dashboard.accounts.models import Team
+from dashboard.accounts.templatetags.numbers import sig3
+from dashboard.costs.models import Price, Unit
+from dashboard.project.database import fetch_all
+from dashboard.runs.charts.series import Array
+from dashboard.runs.models import MetricSummary, Run, RunAttempt, RunEvent
+from dashboard.runs.queue.hosts import Needs
+
+Kind = Literal["attempt", "server", "judge"]
+Period = Literal["run", "day", "step"]
+COST_AXES = {"gpu_hours": "GPU-hours", "cost": "cost"}
+Used = Callable[[Array], Array]  # times, in seconds since 1970 → what was used
+CPU, UNKNOWN = "cpu", "unknown hardware"
+HOUR, MILLION = 3_600.0, 1e6
+FIRST_LINES = 20  # of an attempt's log, among which it tells its device
+# 2 × NVIDIA H100 80GB HBM3; cpu (8 threads)
+DEVICE = re.compile(r"(?:(\d+) × )?(.+?)(?: \(\d+ threads\))?")
+USAGE = r"(^|/)judge/[^/]+/[a-z_]+$|^server/[^/]+/[^/]+/gpu_hours$"
+JUDGE = re.compile(r"(?:eval/[^/]+/)?judge/([^/]+)/(\w+)")
+PERIODS = {"day": "date_trunc('day', time, 'UTC')", "step": "step"}
+# Superseded steps count: they were trained.
+USED = """
+    WITH places AS MATERIALIZED (
+        SELECT id, metric, place FROM runs_run,
+               unnest(metric_names) WITH ORDINALITY AS named (metric, place)
+         WHERE id = ANY(%(runs)s) AND metric ~ %(usage)s
+    ), used AS (
+        SELECT places.id, metric, step, time, values[place] AS value
+          FROM places JOIN runs_step ON run_id = places.id
+         UNION ALL
+        SELECT run_id, metric, step, time, measured::float8
+          FROM runs_evaluation, jsonb_each_text(metrics) AS reported (metric, measured)
+         WHERE run_id = ANY(%(runs)s) AND metric ~ %(usage)s
+    )
+    SELECT id, metric, extract(epoch FROM min(time))::float8,
+           extract(epoch FROM max(time))::float8, sum(value)
+      FROM used WHERE value >= 0 AND value < 'Infinity'
+     GROUP BY id, metric, {period}
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Portion:
+    """An amount that was used evenly from `begin` to `end`, in seconds since 1970.
+
+    The unit is that of a price, or of counts without one, such as calls.
+    """
+
+    kind: Kind
+    label: str  # the attempt's number, the kind of server, the judge's rule
+    unit: str
+    item: str  # the hardware, or the judge's model
+    begin: float
+    end: float
+    amount: float  # GPU-hours, tokens, calls
+
+    @property
+    def is_of_gpu(self) -> bool:
+        return self.unit == Unit.GPU_HOUR and self.item not in (CPU, UNKNOWN)
+
+    def split(self, cuts: Iterable[float]) -> Iterator[Portion]:
+        """Yield its parts between the cuts."""
+        inside = sorted(cut for cut in cuts if self.begin < cut < self.end)
+        for begin, end in pairwise([self.begin, *inside, self.end]):
+            share = (end - begin) / (self.end - self.begin) if inside else 1.0
+            yield replace(self, begin=begin, end=end, amount=self.amount * share)
+
+
+class Prices:
+    """A team's prices, by unit, item and day."""
+
+    def __init__(self, prices: Iterable[Price]) -> None:
+        # Of one day the newest row.
+        self._prices: dict[tuple[str, str], dict[float, Price]] = defaultdict(dict)
+        for price in sorted(prices, key=lambda price: (price.valid_from, price.pk)):
+            self._prices[price.unit, price.name][_seconds(price.valid_from)] = price
+
+    def days(self, unit: str, item: str) -> list[float]:
+        return list(self._prices.get((unit, item), ()))
+
+    def changes(self, begin: float, end: float) -> bool:
+        """Return whether a price begins to hold in between."""
+        days = (day for by_day in self._prices.values() for day in by_day)
+        return any(begin < day < end for day in days)
+
+    def find(self, unit: str, item: str, at: float) -> Price | None:
+        """Return the price that holds at a time; None: it is not set."""
+        held = [
+            price
+            for day, price in self._prices.get((unit, item), {}).items()
+            if day <= at
+        ]
+        return held[-1] if held and held[-1].amount is not None else None
+
+    def charge(self, portion: Portion) -> Iterator[Charge]:
+        """Yield its parts by price; a change at midnight splits it."""
+        for part in portion.split(self.days(portion.unit, portion.item)):
+            price = self.find(part.unit, part.item, part.begin)
+            if price is None or price.amount is None:
+                yield Charge(part)
+            else:
+                per = 1.0 if part.unit == Unit.GPU_HOUR else MILLION
+                cost = part.amount * price.amount / per
+                yield Charge(part, cost, price.currency)
+
+
+def _seconds(day: Any) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+
+
+def read_prices(team: Team | int) -> Prices:
+    return Prices(Price.objects.filter(team=team))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    portion: Portion
+    cost: float | None = None  # None: there is no price
+    currency: str = ""
+
+    @property
+    def is_unpriced(self) -> bool:
+        """Whether it lacks a price; counts and hours of a CPU need none."""
+        portion = self.portion
+        has_unit = portion.unit in Unit.values and portion.item != CPU
+        return self.cost is None and has_unit and portion.amount > 0
+
+
+@dataclass(kw_only=True, slots=True)
+class Bill:
+    """Costs by currency, which are never added, and what has no price."""
+
+    costs: dict[str, float] = field(default_factory=dict)
+    gpu_hours: float = 0.0
+    worker_hours: float = 0.0  # without a GPU, or with unknown hardware
+    amounts: dict[str, float] = field(default_factory=dict)  # tokens and calls
+    unpriced: dict[str, float] = field(default_factory=dict)  # by unit
+
+    def add(self, charge: Charge) -> None:
+        portion = charge.portion
+        if portion.is_of_gpu:
+            self.gpu_hours += portion.amount
+        elif portion.unit == Unit.GPU_HOUR:
+            self.worker_hours += portion.amount
+        else:
+            self.amounts[portion.unit] = (
+                self.amounts.get(portion.unit, 0.0) + portion.amount
+            )
+        if charge.cost is not None:
+            cost = self.costs.get(charge.currency, 0.0) + charge.cost
+            self.costs[charge.currency] = cost
+        elif charge.is_unpriced:
+            unpriced = self.unpriced.get(portion.unit, 0.0) + portion.amount
+            self.unpriced[portion.unit] = unpriced
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether replies of a judge did not tell their tokens."""
+        return bool(self.amounts.get("calls_without_usage"))
+
+    @property
+    def has_one_price(self) -> bool:
+        """Whether all of it is priced, in one currency."""
+        return len(self.costs) == 1 and not self.unpriced
+
+    @property
+    def price_text(self) -> str:
+        """20.64 EUR; "price not set" where nothing has one."""
+        words = [write_money(cost, name) for name, cost in sorted(self.costs.items())]
+        if self.unpriced:
+            words.append("price not set")
+        return " + ".join(words)
+
+    @property
+    def hours_text(self) -> str:
+        hours = {"GPU-hours": self.gpu_hours, "worker hours": self.worker_hours}
+        return ", ".join(f"{sig3(h)} {unit}" for unit, h in hours.items() if h)
+
+    @property
+    def text(self) -> str:
+        """The cost; hours as well where something has no price."""
+        if self.costs and not self.unpriced:
+            return self.price_text
+        return ", ".join(filter(None, [self.hours_text, self.price_text]))
+
+
+def write_money(cost: float, currency: str) -> str:
+    """Write two decimals, three digits of less than 1."""
+    text = f"{cost:,.2f}" if cost >= 1 or cost == 0 else sig3(cost)
+    return f"{text} {currency}".strip()
+
+
+def make_bill(charges: Iterable[Charge]) -> Bill:
+    bill = Bill()
+    for charge in charges:
+        bill.add(charge)
+    return bill
+
+
+def charge_all(
+    portions: Iterable[Portion], prices: Prices, *, until: float = inf
+) -> Iterator[Charge]:
+    """Yield what portions cost, as far as they were used until a time."""
+    for portion in portions:
+        for part in portion.split([until]):
+            if part.end <= until:
+                yield from prices.charge(part)
+
+
+def sum_until(
+    charges: Sequence[Charge], times: Array, value: Callable[[Charge], float]
+) -> Array:
+    """Sum what was used until each time; in a span, evenly."""
+    total = np.zeros(len(times))
+    points = []
+    for charge in charges:
+        begin, end = charge.portion.begin, charge.portion.end
+        if end > begin:
+            total += value(charge) * np.clip((times - begin) / (end - begin), 0, 1)
+        else:
+            points.append((end, value(charge)))
+    if points:
+        at, values = np.array(sorted(points)).T
+        sums = np.concatenate([[0.0], np.cumsum(values)])
+        total += sums[np.searchsorted(at, times, side="right")]
+    return total
+
+
+# What runs use.
+
+
+def read_portions(
+    runs: Sequence[Run], prices: Prices, *, by: Period = "run"
+) -> dict[int, list[Portion]]:
+    """Read what runs use, from the first claim until now; queued runs use nothing.
+
+    Two queries, and one for runs whose tokens are read by day or by step: with `by`, or
+    where a run was resumed or a price changed meanwhile.
+    """
+    portions: dict[int, list[Portion]] = {run.pk: [] for run in runs}
+    _add_attempts(portions)
+    summaries = list(
+        MetricSummary.objects.filter(run__in=portions, name__regex=USAGE).values_list(
+            "run_id", "name", "total"
+        )
+    )
+    using = {pk for pk, *_ in summaries}
+    detailed = {
+        run.pk
+        for run in runs
+        if run.attempt > 1
+        or (run.pk in using and (by != "run" or prices.changes(*_span_of(run))))
+    }
+    used = [
+        (run.pk, name, *_span_of(run), total)
+        for run in runs
+        for pk, name, total in summaries
+        if pk == run.pk and pk not in detailed
+    ]
+    if detailed:
+        sql = USED.format(period=PERIODS["day" if by == "run" else by])
+        used += fetch_all(sql, {"runs": list(detailed), "usage": USAGE})
+    models = _models_by_run({pk for pk, *_ in used})
+    for pk, name, begin, end, amount in used:
+        portions[pk].append(
+            _read_usage(name, models[pk], begin=begin, end=end, amount=amount)
+        )
+    return portions
+
+
+def _span_of(run: Run) -> tuple[float, float]:
+    begin = run.started_at or run.created_at
+    return begin.timestamp(), run.finished_at.timestamp() if run.finished_at else _now()
+
+
+_now = time.time
+
+
+def _add_attempts(portions: Mapping[int, list[Portion]]) -> None:
+    device = RunEvent.objects.filter(
+        run=OuterRef("run"),
+        attempt=OuterRef("number"),
+        line__lte=FIRST_LINES,
+        type__in=("run_started", "run_resumed"),
+    )
+    rows = (
+        RunAttempt.objects.filter(run__in=portions)
+        .order_by("run", "number")
+        .annotate(
+            device=Subquery(device.values("body__device")[:1]),
+            **{part: F(f"run__config__{part}") for part in ("rollout", "distributed")},
+        )
+        .values(
+            *("run", "number", "claimed_at", "ended_at"),
+            *("device", "rollout", "distributed"),
+        )
+    )
+    known: dict[int, str] = {}
+    for row in rows:
+        # Until it tells its device, it has the one that the run had before.
+        device_name = known[row["run"]] = row["device"] or known.get(row["run"], "")
+        item, number = read_device(device_name, row)
+        begin = row["claimed_at"].timestamp()
+        end = row["ended_at"].timestamp() if row["ended_at"] else max(begin, _now())
+        portions[row["run"]].append(
+            Portion(
+                kind="attempt",
+                label=str(row["number"]),
+                unit=Unit.GPU_HOUR,
+                item=item,
+                begin=begin,
+                end=end,
+                amount=(end - begin) / HOUR * number,
+            )
+        )
+
+
+def read_device(device: str, config: Mapping[str, Any]) -> tuple[str, int]:
+    """Return hardware and number of its GPUs, from what a trainer tells of its device.
+
+    On CPUs, the number of workers or nodes. A copy of the model in vLLM may take more
+    GPUs than there are processes.
+    """
+    match = DEVICE.fullmatch(device)
+    name = match[2] if match else UNKNOWN
+    if name in (CPU, UNKNOWN):
+        return name, int((config["distributed"] or {}).get("num_nodes") or 1)
+    return name, max(int((match and match[1]) or 1), Needs.of(config).num_gpus)
+
+
+def _read_usage(name: str, models: Mapping[str, str], **used: float) -> Portion:
+    if judge := JUDGE.fullmatch(name):
+        rule, unit = judge.groups()
+        item = models.get(rule, rule)
+        return Portion(kind="judge", label=rule, unit=unit, item=item, **used)
+    _, server, hardware, _ = name.split("/")
+    return Portion(
+        kind="server", label=server, unit=Unit.GPU_HOUR, item=hardware, **used
+    )
+
+
+def _models_by_run(ids: Iterable[int]) -> dict[int, dict[str, str]]:
+    """Read the models of each run's judges, by rule; one query, or none."""
+    models: dict[int, dict[str, str]] = defaultdict(dict)
+    rows = Run.everywhere.filter(pk__in=ids).values_list(
+        "pk", "config__reward", "config__phases"
+    )
+    for pk, reward, phases in rows:
+        changes = [(phase.get("changes") or {}).get("reward") for phase in phases or ()]
+        for part in filter(None, [reward, *changes]):
+            for recipe in (part.get("recipe"), part.get("step_recipe")):
+                for rule in (recipe or {}).get("rules", ()):
+                    if model := (rule.get("params") or {}).get("model"):
+                        models[pk][rule["name"]] = str(model)
+    return models
+
+
+def read_bills(runs: Sequence[Run]) -> dict[int, Bill]:
+    """Read the costs of runs of one team; four queries at most."""
+    if not runs:
+        return {}
+    prices = read_prices(runs[0].team_id)
+    portions = read_portions(runs, prices)
+    return {run.pk: make_bill(charge_all(portions[run.pk], prices)) for run in runs}
+
+
+def read_used(runs: Sequence[Run], axis: str) -> dict[int, Used]:
+    """Read what each run had used by a time: GPU-hours, or its cost; the latter only
+    where all is priced in the currency that most of the runs have. Four queries.
+    """
+    if not runs:
+        return {}
+    prices = read_prices(runs[0].team_id)
+    portions = read_portions(runs, prices, by="step")
+    charges = {pk: list(charge_all(own, prices)) for pk, own in portions.items()}
+    if axis == "gpu_hours":
+        return {
+            pk: partial(sum_until, own, value=_gpu_hours)
+            for pk, own in charges.items()
+            if any(map(_gpu_hours, own))
+        }
+    bills = {pk: make_bill(own) for pk, own in charges.items()}
+    main = main_currency(bills.values())
+    return {
+        pk: partial(sum_until, own, value=lambda charge: charge.cost or 0.0)
+        for pk, own in charges.items()
+        if bills[pk].has_one_price and main in bills[pk].costs
+    }
+
+
+def _gpu_hours(charge: Charge) -> float:
+    return charge.portion.amount if charge.portion.is_of_gpu else 0.0
+
+
+def main_currency(bills: Iterable[Bill]) -> str:
+    """Return the currency of most of the bills; "" where none has a cost."""
+    counts = Counter(name for bill in bills for name in bill.costs)
+    return max(counts, key=lambda name: (counts[name], name), default="")
+
+
+def sort_by_cost(runs: QuerySet[Run], *, descending: bool) -> QuerySet[Run]:
+    """Sort by cost in the team's currency, then by GPU-hours; free runs come last."""
+    needed = ("team", "attempt", "created_at", "started_at", "finished_at")
+    listed = list(
+        runs.model.objects.filter(pk__in=runs.order_by().values("pk")).only(*needed)
+    )
+    bills = read_bills(listed)
+    main = main_currency(bills.values())
+
+    def place(run: Run) -> tuple[bool, float, float, int]:
+        bill = bills[run.pk]
+        costs = bill.costs.get(main, 0.0), bill.gpu_hours
+        sign = -1 if descending else 1
+        return not any(costs), sign * costs[0], sign * costs[1], -run.pk
+
+    ids = [run.pk for run in sorted(listed, key=place)]
+    of_ids = SqlValue(ids, output_field=ArrayField(BigIntegerField()))
+    return runs.order_by(Func(of_ids, F("pk"), function="array_position"))
