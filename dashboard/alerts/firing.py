@@ -27,6 +27,7 @@ from dashboard.alerts.models import Event as AlertEvent
 from dashboard.alerts.queries import describe, rules_of, signature
 from dashboard.alerts.services import notify_pages
 from dashboard.completions.models import Group
+from dashboard.costs.reports import find_over_budget
 from dashboard.project.database import clean_json
 from dashboard.runs.models import Run, RunState
 from dashboard.runs.progress import SILENT_SECONDS, describe_progress, silent_seconds
@@ -37,6 +38,7 @@ from trainer.events import Evaluated, Event, PhaseStarted, StepFinished, Warned
 
 NUM_GROUPS = 3
 NO_STEP = "no_step"
+OVER_BUDGET = "over_budget"
 # Of the trainer's warnings by code.
 TITLES = {
     "changes": "Unreadable settings change",
@@ -47,6 +49,7 @@ TITLES = {
     "kl_not_measured": "KL no longer measured",
     NO_STEP: "Trainer stands still",
     "out_of_memory": "Out of memory",
+    OVER_BUDGET: "Over budget",
     "rolled_back": "Rolled back to a checkpoint",
     "rule_unscored": "Rule without a score",
     "update_skipped": "Skipped update",
@@ -138,6 +141,32 @@ def alert_of_silence() -> None:
                     value=None,
                     bound=None,
                     message=describe_progress(run).notice,
+                ),
+                readings={},
+            )
+
+
+@transaction.atomic
+def alert_of_budgets() -> None:
+    """Raise an alert for each run at work that has passed its budget, once."""
+    over = find_over_budget()
+    known = Alert.objects.filter(code=OVER_BUDGET, run__in=over)
+    new = over.keys() - {alert.run for alert in known.select_related("run")}
+    locked = Run.objects.select_for_update(of=("self",), no_key=True)
+    for run in locked.filter(pk__in=[run.pk for run in new]).order_by("pk"):
+        rules = [r for r in rules_of(run) if r.condition.kind is Kind.WARNED]
+        if rules:
+            notify_pages([run.pk])
+        for rule in rules:
+            raise_alert(
+                run.pk,
+                WarningSeen(
+                    key=(rule.pk, OVER_BUDGET),
+                    metric="",
+                    step=run.last_step,
+                    value=None,
+                    bound=run.config["logging"]["budget_cost"],
+                    message=over[run],
                 ),
                 readings={},
             )

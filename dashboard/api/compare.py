@@ -58,7 +58,7 @@ def runs_query(chosen: ChosenRuns) -> QueryDict:
 
 class CurveFilters(ChosenRuns):
     metric: str = Field("reward/mean", max_length=120)
-    x: Literal["step", "time", "tokens", "samples"] = Field(
+    x: Literal["step", "time", "tokens", "samples", "gpu_hours", "cost"] = Field(
         "step",
         description="time: minutes since the first step; tokens: completion tokens "
         "sampled; samples: completions sampled.",

@@ -38,12 +38,19 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.completions.groups import get_group
+from dashboard.costs.models import add_judge_use, judge_models
 from dashboard.rewards.checks import RecipeWarning, check_rows
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula
 from dashboard.rewards.rule_editor import find_fault
 from dashboard.rewards.services import get_recipe, save_recipe_version
-from dashboard.rewards.trial import as_sample, ask_models, calls_models, try_groups
+from dashboard.rewards.trial import (
+    as_sample,
+    ask_models,
+    calls_models,
+    try_groups,
+    usage_of,
+)
 from dashboard.runs.queries import get_run
 from trainer.rewards.rule import Sample
 from trainer.rewards.rules import RULES
@@ -360,6 +367,13 @@ def try_recipe(request: ApiRequest, payload: RecipeTryIn) -> RecipeTryOut:
     owner = f"team {team.pk}"
     with _only_scoring(team):
         (trials,) = score(recipe, [samples], seconds=TRY_SECONDS, owner=owner)
+    add_judge_use(
+        usage_of(trials),
+        models=judge_models(recipe),
+        team=team,
+        user=request.auth.user,
+        source="trial",
+    )
     return RecipeTryOut(
         **_summarize(recipe).model_dump(),
         items=[

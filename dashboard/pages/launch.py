@@ -16,6 +16,7 @@ from dashboard.accounts.access import get_writing_membership, look_up
 from dashboard.accounts.models import Team
 from dashboard.accounts.services import last_entry
 from dashboard.analysis.probes.services import describe_wait
+from dashboard.costs.reports import forecast
 from dashboard.datasets.queries import first_rows, list_versions
 from dashboard.datasets.suggestions import suggest_rule
 from dashboard.datasets.token_preview import (
@@ -46,6 +47,7 @@ from dashboard.runs.launch.language_model import (
 )
 from dashboard.runs.launch.launching import check_draft, launch_run, launch_sweep
 from dashboard.runs.launch.page import (
+    Amount,
     Summary,
     describe_choices,
     describe_fields,
@@ -153,7 +155,7 @@ def show_form(
 ) -> HttpResponse:
     """Show the form; `refused`: why a valid one was not launched."""
     was_refused = status != 200 and not (toml or preset_problem)
-    summary = summarize(form)  # which checks the form again
+    summary = _summarize(team, form)  # which checks the form again
     if refused:
         form.problems.general.append(refused)
     if status == 200 or toml:
@@ -190,6 +192,18 @@ def show_form(
     return render(request, "runs/launch.html", context, status=status)
 
 
+def _summarize(team: Team, form: LaunchDraft) -> Summary:
+    """Sum up the draft, with what it will cost by today's prices."""
+    summary = summarize(form)
+    if summary.config and summary.seconds:
+        bill = forecast(
+            team, summary.config, device=summary.device, seconds=summary.seconds
+        )
+        how = "without servers, judges and evaluations"
+        summary.amounts.append(Amount(title="Cost", value=bill.text, how=how))
+    return summary
+
+
 def _test_wait(summary: Summary) -> str:
     config = summary.config
     return describe_wait(config.model_dump(mode="json")) if config else ""
@@ -200,7 +214,7 @@ def _test_wait(summary: Summary) -> str:
 def run_new_summary(request: Request, team: Team) -> HttpResponse:
     """Show the estimate for the form as filled in; change nothing."""
     form = read_draft(request.POST, team)
-    summary, problems = summarize(form), form.problems
+    summary, problems = _summarize(team, form), form.problems
     general = {"": problems.general} if problems.general else {}
     context = {
         "team": team,

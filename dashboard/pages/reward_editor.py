@@ -46,6 +46,7 @@ from dashboard.analysis.probes.services import (
     start_probe,
     waiting_reason,
 )
+from dashboard.costs.models import add_judge_use, judge_models
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import first_rows
 from dashboard.datasets.suggestions import RuleSuggestion, suggest_rule
@@ -68,7 +69,7 @@ from dashboard.rewards.services import (
     save_recipe_version,
     versions_with_use,
 )
-from dashboard.rewards.trial import calls_models
+from dashboard.rewards.trial import calls_models, usage_of
 from dashboard.runs.launch.base_models import check_model, offered_models
 from dashboard.web.edits import BASE, EditConflict, compare_texts
 from trainer.rewards.spec import Recipe
@@ -303,6 +304,14 @@ class Page:
                 self.choice.advantage,
                 owner=f"team {self.team.pk}",
                 asks=asks,
+            )
+            tried = (attempt.trial for g in bench.groups for attempt in g.tried)
+            add_judge_use(
+                usage_of(trial for trial in tried if trial),
+                models=judge_models(self.draft.recipe),
+                team=self.team,
+                user=self.request.user,
+                source="trial",
             )
         return bench
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -22,6 +22,7 @@ from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team, User
 from dashboard.accounts.services import last_entry
 from dashboard.analysis.sweeps.axes import swept_settings
+from dashboard.costs.ledger import read_bills
 from dashboard.datasets.models import Dataset
 from dashboard.pages.requests import Request, read_id, redirect_with
 from dashboard.project.database import FixedQuery
@@ -38,6 +39,7 @@ from dashboard.runs.models import (
     trained_seconds,
 )
 from dashboard.runs.table.columns import (
+    COST,
     NAME,
     OWN,
     Column,
@@ -244,7 +246,8 @@ def _listed(
     request: Request, team: Team, query: ListQuery, numbers: Mapping[str, int]
 ) -> dict[str, Any]:
     rows_: Any
-    if query.by or query.is_filtered:
+    # The order by cost follows from prices, so its query is not fixed.
+    if query.by or query.is_filtered or query.sort.removeprefix("-") == COST:
         runs_ = query.find(team, request.user)
         count = runs_.count()
         if query.by:
@@ -254,8 +257,19 @@ def _listed(
         count = numbers["shown"]
         rows_ = _AllRuns(team, request.user, query)
     page = CountedPaginator(rows_, PAGE_SIZE, count).get_page(request.GET.get("page"))
-    rows = make_rows(page, query.columns, has_panel=_has_panel(request))
+    listed = _with_costs(page, query)
+    rows = make_rows(listed, query.columns, has_panel=_has_panel(request))
     return {"num_found": count, "page": page, "rows": rows, **_curves(request, rows)}
+
+
+def _with_costs(runs: Iterable[Run], query: ListQuery) -> list[Run]:
+    """Read what the runs cost, where a column shows it; four queries at most."""
+    listed = list(runs)
+    if any(column.key == COST for column in query.columns):
+        bills = read_bills(listed)
+        for run in listed:
+            vars(run)["cost_text"] = bills[run.pk].text
+    return listed
 
 
 def _has_panel(request: Request) -> bool:
@@ -283,9 +297,8 @@ def _grouped(
         if group.values in is_open:
             group.is_open = True
             runs_ = _drawn(runs_of(found, group), request.user, query)
-            group.rows = make_rows(
-                runs_[:ROWS_IN_A_GROUP], query.columns, has_panel=_has_panel(request)
-            )
+            listed = _with_costs(runs_[:ROWS_IN_A_GROUP], query)
+            group.rows = make_rows(listed, query.columns, has_panel=_has_panel(request))
     return {
         "page": page,
         "groups": [(g, *_links(request, g, query)) for g in groups],

@@ -20,6 +20,7 @@ from dashboard.pages import (
     compare,
     completions,
     compute,
+    costs,
     dataset_analysis,
     dataset_making,
     dataset_mapping,
@@ -459,6 +460,7 @@ RUNS: list[URLPattern] = [
     path("<int:run_id>/cancel", run_actions.run_cancel, name="run_cancel"),
     path("<int:run_id>/change/", run_actions.run_change, name="run_change"),
     path("<int:run_id>/comments", comments.run_comments, name="run_comments"),
+    path("<int:run_id>/cost/", costs.run_cost, name="run_cost"),
     path("<int:run_id>/lineage/", run_detail.lineage, name="run_lineage"),
     path("<int:run_id>/pause", run_actions.run_pause, name="run_pause"),
     path("<int:run_id>/resume", run_actions.run_resume, name="run_resume"),
@@ -593,6 +595,9 @@ STORAGE = [
     path("settings/storage", team_admin.team_storage, name="team_storage"),
     path("settings/compute", team_admin.team_compute, name="team_compute"),
     path("settings/judges", questions.team_judges, name="team_judges"),
+    path("settings/prices", costs.team_prices, name="team_prices"),
+    path("settings/costs", costs.team_costs, name="team_costs"),
+    path("settings/costs.csv", costs.team_costs_file, name="team_costs_file"),
 ]
 
 urlpatterns = [

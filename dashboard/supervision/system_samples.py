@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from dashboard.project.database import fetch_all
 from dashboard.runs.charts.chart import LARGEST
-from dashboard.runs.models import RunAttempt
+from dashboard.runs.models import Run, RunAttempt
 from dashboard.supervision.lease import Claim
 from dashboard.supervision.models import SystemSample
 from dashboard.supervision.system_metrics import METRICS, Reader
@@ -109,6 +109,20 @@ def read_points(
         Point(attempt=attempt, time=time, step=step, values=list(values))
         for attempt, time, step, values in rows
     ]
+
+
+IDLE_PERCENT = 5.0
+IDLE = """
+    SELECT epoch, avg((values[place] < %s)::int)::float8
+      FROM training_systemsample,
+           generate_series(%s, array_length(values, 1), 2) AS place
+     WHERE run_id = %s AND values[place] IS NOT NULL GROUP BY epoch
+"""
+
+
+def read_idle_shares(run: Run) -> dict[int, float]:
+    """Read by attempt the share of time that its GPUs were used below 5%; one query."""
+    return dict(fetch_all(IDLE, [IDLE_PERCENT, len(METRICS) + 1, run.pk]))
 
 
 def as_columns(points: list[Point]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import DatabaseError, Error, connection, transaction
 from django.db.models import Q
 
-from dashboard.alerts.firing import alert_of_silence
+from dashboard.alerts.firing import alert_of_budgets, alert_of_silence
 from dashboard.jobs import shutdown
 from dashboard.jobs.schedule import DAY_SECONDS, count_waiting
 from dashboard.runs.models import Run, RunEvent, RunState
@@ -130,6 +130,7 @@ def dispatch(self: Task[..., None]) -> None:
 def reap() -> None:
     reap_expired_leases()
     alert_of_silence()
+    alert_of_budgets()
 
 
 @shared_task(name="training.go_on", ignore_result=True)

@@ -142,6 +142,9 @@ VIEWERS_POST = {
     "question_check": 403,
     "question_progress": 405,
     "team_judges": 403,
+    "team_prices": 403,  # takes an admin
+    "team_costs": 405,
+    "team_costs_file": 405,
     "rescorings": 405,
     "rescoring_new": 200,  # shows, counts and estimates; a start is refused
     "rescoring": 405,
@@ -184,6 +187,7 @@ VIEWERS_POST = {
     "run_cancel": 403,
     "run_change": 403,
     "run_lineage": 405,
+    "run_cost": 405,
     "run_pause": 403,
     "run_resume": 403,
     "run_metrics": 405,

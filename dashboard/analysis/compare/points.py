@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dashboard.costs.ledger import COST_AXES, Used, read_used
 from dashboard.runs.charts import series
 from dashboard.runs.charts.chart import clip_all, has_clipped
 from dashboard.runs.charts.series import (
@@ -38,6 +39,7 @@ AXES = {
     "time": "minutes since the first step",
     "tokens": "completion tokens sampled",
     "samples": "completions sampled",
+    **COST_AXES,
 }
 
 
@@ -165,9 +167,11 @@ def _place(
     thinned: Collection[int] = (),
 ) -> dict[str, ByRun]:
     evaluated = read_evaluated(runs, metrics)
+    used = read_used(runs, axis) if axis in COST_AXES else {}
     placed: dict[str, ByRun] = {metric: {} for metric in metrics}
     for run in runs:
-        measured, clock = read[run.pk], _clock_of(run, axis, read[run.pk])
+        measured = read[run.pk]
+        clock = _clock_of(run, axis, measured, used)
         for metric in metrics:
             points = (evaluated[run.pk] | measured.metrics).get(metric, NONE)
             steps = points.steps.astype(np.float64)
@@ -192,7 +196,9 @@ def _place(
     return placed
 
 
-def _clock_of(run: Run, axis: str, measured: Measured) -> Series:
+def _clock_of(
+    run: Run, axis: str, measured: Measured, used: Mapping[int, Used]
+) -> Series:
     """Place steps on the axis: in minutes since the first step, or as counted.
 
     A fork continues its parent's time.
@@ -203,6 +209,10 @@ def _clock_of(run: Run, axis: str, measured: Measured) -> Series:
         return Series(steps=total.steps, values=clip_all(total.values))
     if axis == "step" or not len(times):
         return NONE
+    if axis in COST_AXES:
+        if run.pk not in used:  # it has no price, or other currencies
+            return NONE
+        return Series(steps=times.steps, values=used[run.pk](times.values))
     begin = begin_of(
         list(zip(times.steps[:2].tolist(), times.values[:2].tolist(), strict=True)),
         fork_step=run.fork_step,

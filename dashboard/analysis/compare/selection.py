@@ -25,6 +25,7 @@ from dashboard.analysis.compare.seeds import (
     Arrangement,
 )
 from dashboard.completions.forms import FilterForm
+from dashboard.costs.ledger import COST_AXES
 from dashboard.runs.models import REWARD, Run, Sweep
 
 MAX_RUNS = MAX_SETS * MAX_SEEDS
@@ -208,6 +209,7 @@ class CompareForm(FilterForm):
             ("time", "wall time"),
             ("tokens", "completion tokens"),
             ("samples", "completions sampled"),
+            *COST_AXES.items(),
         ],
     )
     smooth = forms.FloatField(required=False, min_value=0, max_value=0.99)

@@ -53,6 +53,7 @@ RUN_TABS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Checkpoints": (("checkpoints", "Checkpoints", "run_checkpoints"),),
     "Details": (
         ("config", "Settings", "run_config"),
+        ("cost", "Cost", "run_cost"),
         ("logs", "Logs", "run_logs"),
         ("lineage", "Lineage", "run_lineage"),
         ("export", "Export", "run_export"),

@@ -265,6 +265,8 @@ class Summary:
     hints: list[str] = field(default_factory=list)
     line: tuple[str, ...] = ()  # the estimate beside the Launch button
     config: RunConfig | None = None
+    seconds: float | None = None  # of all steps, on this device
+    device: str = ""
 
 
 def summarize(draft: LaunchDraft) -> Summary:
@@ -287,6 +289,7 @@ def summarize(draft: LaunchDraft) -> Summary:
         gpus = cluster.room(ranks) if cluster else None
         room = gpus.sentence.removesuffix(".") if gpus else "Cluster status unknown"
     phases = _phases_left(config, start)
+    num_steps = sum(number for _, number in phases)
     # The steps of several phases take different times.
     paces = [] if config.phases else past_paces(_team_of(launch), config)
     return Summary(
@@ -299,6 +302,8 @@ def summarize(draft: LaunchDraft) -> Summary:
             *_line(phases, paces, memory, room),
         ),
         config=config,
+        seconds=paces[0].step_seconds * num_steps if paces else None,
+        device=paces[0].device if paces else "",
     )
 
 

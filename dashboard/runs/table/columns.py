@@ -19,6 +19,7 @@ from django.db.models import (
     When,
 )
 from django.db.models.functions import Lower
+from django.utils.module_loading import import_string
 
 from dashboard.accounts.templatetags.numbers import NOTHING, duration
 from dashboard.runs.models import REWARD, Run, RunState, trained_seconds
@@ -33,6 +34,7 @@ from dashboard.runs.table.expressions import (
 )
 from trainer.metric_names import MAIN_SET, title_of
 
+COST = "cost"  # which is no column of the database
 MAX_COLUMNS = 40
 MAX_KEY = 200
 
@@ -153,6 +155,13 @@ OWN: Mapping[str, Column] = MappingProxyType(
                     run.trained if hasattr(run, "trained") else run.took
                 ),
             ),
+            _own(
+                COST,
+                "Cost",
+                is_number=True,
+                # As pages read it, of all rows at once.
+                write=lambda run: getattr(run, "cost_text", "") or NOTHING,
+            ),
             _own("created", "Created", "moment", is_number=True),
             _own("started", "Started", "moment", is_number=True),
             _own("finished", "Finished", "moment", is_number=True),
@@ -255,6 +264,12 @@ def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:
     if column is None:
         return runs.order_by(newest_first)
     descending = sort.startswith("-")
+    if column.key == COST:
+        # Costs belong to a higher layer, so their module is imported by name.
+        sort_by_cost: Callable[..., QuerySet[Run]] = import_string(
+            "dashboard.costs.ledger.sort_by_cost"
+        )
+        return sort_by_cost(runs, descending=descending)
     runs, by = _orders(runs, column)
     orders = [
         OrderBy(expression, descending=descending, nulls_last=True) for expression in by

@@ -35,6 +35,8 @@ SCOPES: dict[str, str | None] = {
     "rescorings": "read",
     "rescoring": "read",
     "workers": "read",
+    "costs": "read",
+    "run_cost": "read",
     "recipe_version": "read",
     "rule_kinds": "read",
     "queue": "read",

@@ -26,6 +26,7 @@ WRITES = {
         *("question.tagged", "question.deleted"),
     },
     "team_judges": {"judge.added", "judge.deleted"},
+    "team_prices": {"price.added"},
     "run_try": {"probe.started"},
     "runs_act": {
         *("run.tagged", "run.untagged", "run.locked", "run.unlocked"),
