@@ -63,7 +63,7 @@ def costs(
     request: ApiRequest,
     by: Annotated[By, Query("month", description="What the rows stand for.")],
 ) -> TeamCostsOut:
-    """By the team's prices of now, of all its runs, tests, rescorings and questions."""
+    """Return costs of all runs, tests, rescorings and questions, at today's prices."""
     rows = read_team_costs(request.auth.team, by)
     return TeamCostsOut(
         by=by,
@@ -75,7 +75,7 @@ def costs(
 
 @runs_router.get("/{run_id}/cost", response=RunCostOut, summary="Get a run's cost")
 def run_cost(request: ApiRequest, run_id: Id) -> RunCostOut:
-    """By the team's prices of now, of its attempts, servers and judges."""
+    """Return costs of its attempts, servers and judges, at today's prices."""
     cost = read_run_cost(get_run(request.auth.team, run_id))
     return RunCostOut(
         **asdict(cost.bill),

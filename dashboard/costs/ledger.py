@@ -176,22 +176,18 @@ class Bill:
             self.unpriced[portion.unit] = unpriced
 
     @property
-    def is_unknown(self) -> bool:
-        """Whether replies of a judge did not tell their tokens."""
-        return bool(self.amounts.get("calls_without_usage"))
-
-    @property
     def has_one_price(self) -> bool:
         """Whether all of it is priced, in one currency."""
         return len(self.costs) == 1 and not self.unpriced
 
     @property
     def price_text(self) -> str:
-        """20.64 EUR; "price not set" where nothing has one."""
+        """20.64 EUR; ≥ 20.64 EUR where a part has no price, or unknown tokens."""
         words = [write_money(cost, name) for name, cost in sorted(self.costs.items())]
-        if self.unpriced:
-            words.append("price not set")
-        return " + ".join(words)
+        if not words:
+            return "price not set" if self.unpriced else ""
+        is_least = self.unpriced or self.amounts.get("calls_without_usage")
+        return f"{'≥ ' if is_least else ''}{' + '.join(words)}"
 
     @property
     def hours_text(self) -> str:
@@ -200,8 +196,8 @@ class Bill:
 
     @property
     def text(self) -> str:
-        """The cost; hours as well where something has no price."""
-        if self.costs and not self.unpriced:
+        """The cost; without one the hours."""
+        if self.costs:
             return self.price_text
         return ", ".join(filter(None, [self.hours_text, self.price_text]))
 

@@ -46,6 +46,7 @@ GROUPS = {
         "watch-a-run",
         "control-a-run",
         "checkpoints",
+        "cost",
         "alerts",
         "webhooks",
     ),

@@ -17,7 +17,7 @@ from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import record
 from dashboard.costs.ledger import Bill
-from dashboard.costs.models import Price
+from dashboard.costs.models import Price, Unit
 from dashboard.costs.reports import By, find_unpriced, read_run_cost, read_team_costs
 from dashboard.pages.requests import Request, redirect_with
 from dashboard.pages.team_admin import get_changing_membership
@@ -40,10 +40,15 @@ def run_cost(request: Request, team: Team, run: Run) -> HttpResponse:
         for line in cost.lines
         if line.kind == "attempt"
     }
+    rollout = run.config.get("rollout") or {}
+    uses_server = rollout.get("engine") == "vllm_server"
     context = {
         "team": team,
         "run": run,
         "tab": "cost",
+        "lacks_server": uses_server
+        and bool(cost.lines)
+        and not any(line.label == "rollout" for line in cost.lines),
         "cost": cost,
         "rows": [(line, of_attempts.get(line.label)) for line in cost.lines],
         "idle_hours": sum(of_attempts.values()),
@@ -125,7 +130,10 @@ class PriceForm(forms.ModelForm[Price]):
 @look_up(get_changing_membership)
 def team_prices(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """Add a price; ?unit=&name= fill in the form. Prices are never changed."""
-    start = {name: request.GET.get(name, "")[:200] for name in ("unit", "name")}
+    start = {
+        "unit": request.GET.get("unit", Unit.GPU_HOUR),
+        "name": request.GET.get("name", "")[:200],
+    }
     newest = team.prices.exclude(currency="").order_by("-pk").first()
     form = PriceForm(
         request.POST or None,
