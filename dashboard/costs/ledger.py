@@ -75,6 +75,14 @@ class Portion:
     begin: float
     end: float
     amount: float  # GPU-hours, tokens, calls
+    cost: float | None = None  # None: not charged, or there is no price
+    currency: str = ""
+
+    @property
+    def is_unpriced(self) -> bool:
+        """Whether it lacks a price; counts and hours of a CPU need none."""
+        has_unit = self.unit in Unit.values and self.item != CPU
+        return self.cost is None and has_unit and self.amount > 0
 
     @property
     def is_of_gpu(self) -> bool:
@@ -97,33 +105,22 @@ class Prices:
         for price in sorted(prices, key=lambda price: (price.valid_from, price.pk)):
             self._prices[price.unit, price.name][_seconds(price.valid_from)] = price
 
-    def days(self, unit: str, item: str) -> list[float]:
-        return list(self._prices.get((unit, item), ()))
-
     def changes(self, begin: float, end: float) -> bool:
         """Return whether a price begins to hold in between."""
         days = (day for by_day in self._prices.values() for day in by_day)
         return any(begin < day < end for day in days)
 
-    def find(self, unit: str, item: str, at: float) -> Price | None:
-        """Return the price that holds at a time; None: it is not set."""
-        held = [
-            price
-            for day, price in self._prices.get((unit, item), {}).items()
-            if day <= at
-        ]
-        return held[-1] if held and held[-1].amount is not None else None
-
-    def charge(self, portion: Portion) -> Iterator[Charge]:
-        """Yield its parts by price; a change at midnight splits it."""
-        for part in portion.split(self.days(portion.unit, portion.item)):
-            price = self.find(part.unit, part.item, part.begin)
-            if price is None or price.amount is None:
-                yield Charge(part)
+    def charge(self, portion: Portion) -> Iterator[Portion]:
+        """Yield its parts with their costs; a price change at midnight splits it."""
+        prices = self._prices.get((portion.unit, portion.item), {})
+        for part in portion.split(prices):
+            held = [price for day, price in prices.items() if day <= part.begin]
+            if not held or held[-1].amount is None:
+                yield part
             else:
                 per = 1.0 if part.unit == Unit.GPU_HOUR else MILLION
-                cost = part.amount * price.amount / per
-                yield Charge(part, cost, price.currency)
+                cost = part.amount * held[-1].amount / per
+                yield replace(part, cost=cost, currency=held[-1].currency)
 
 
 def _seconds(day: Any) -> float:
@@ -132,20 +129,6 @@ def _seconds(day: Any) -> float:
 
 def read_prices(team: Team | int) -> Prices:
     return Prices(Price.objects.filter(team=team))
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    portion: Portion
-    cost: float | None = None  # None: there is no price
-    currency: str = ""
-
-    @property
-    def is_unpriced(self) -> bool:
-        """Whether it lacks a price; counts and hours of a CPU need none."""
-        portion = self.portion
-        has_unit = portion.unit in Unit.values and portion.item != CPU
-        return self.cost is None and has_unit and portion.amount > 0
 
 
 @dataclass(kw_only=True, slots=True)
@@ -158,8 +141,8 @@ class Bill:
     amounts: dict[str, float] = field(default_factory=dict)  # tokens and calls
     unpriced: dict[str, float] = field(default_factory=dict)  # by unit
 
-    def add(self, charge: Charge) -> None:
-        portion = charge.portion
+    def add(self, portion: Portion) -> None:
+        """Add a portion that was charged."""
         if portion.is_of_gpu:
             self.gpu_hours += portion.amount
         elif portion.unit == Unit.GPU_HOUR:
@@ -168,10 +151,10 @@ class Bill:
             self.amounts[portion.unit] = (
                 self.amounts.get(portion.unit, 0.0) + portion.amount
             )
-        if charge.cost is not None:
-            cost = self.costs.get(charge.currency, 0.0) + charge.cost
-            self.costs[charge.currency] = cost
-        elif charge.is_unpriced:
+        if portion.cost is not None:
+            cost = self.costs.get(portion.currency, 0.0) + portion.cost
+            self.costs[portion.currency] = cost
+        elif portion.is_unpriced:
             unpriced = self.unpriced.get(portion.unit, 0.0) + portion.amount
             self.unpriced[portion.unit] = unpriced
 
@@ -208,17 +191,17 @@ def write_money(cost: float, currency: str) -> str:
     return f"{text} {currency}".strip()
 
 
-def make_bill(charges: Iterable[Charge]) -> Bill:
+def make_bill(charged: Iterable[Portion]) -> Bill:
     bill = Bill()
-    for charge in charges:
-        bill.add(charge)
+    for portion in charged:
+        bill.add(portion)
     return bill
 
 
 def charge_all(
     portions: Iterable[Portion], prices: Prices, *, until: float = inf
-) -> Iterator[Charge]:
-    """Yield what portions cost, as far as they were used until a time."""
+) -> Iterator[Portion]:
+    """Yield portions with their costs, as far as they were used until a time."""
     for portion in portions:
         for part in portion.split([until]):
             if part.end <= until:
@@ -226,17 +209,17 @@ def charge_all(
 
 
 def sum_until(
-    charges: Sequence[Charge], times: Array, value: Callable[[Charge], float]
+    charged: Sequence[Portion], times: Array, value: Callable[[Portion], float]
 ) -> Array:
     """Sum what was used until each time; in a span, evenly."""
     total = np.zeros(len(times))
     points = []
-    for charge in charges:
-        begin, end = charge.portion.begin, charge.portion.end
+    for portion in charged:
+        begin, end = portion.begin, portion.end
         if end > begin:
-            total += value(charge) * np.clip((times - begin) / (end - begin), 0, 1)
+            total += value(portion) * np.clip((times - begin) / (end - begin), 0, 1)
         else:
-            points.append((end, value(charge)))
+            points.append((end, value(portion)))
     if points:
         at, values = np.array(sorted(points)).T
         sums = np.concatenate([[0.0], np.cumsum(values)])
@@ -390,24 +373,24 @@ def read_used(runs: Sequence[Run], axis: str) -> dict[int, Used]:
         return {}
     prices = read_prices(runs[0].team_id)
     portions = read_portions(runs, prices, by="step")
-    charges = {pk: list(charge_all(own, prices)) for pk, own in portions.items()}
+    charged = {pk: list(charge_all(own, prices)) for pk, own in portions.items()}
     if axis == "gpu_hours":
         return {
             pk: partial(sum_until, own, value=_gpu_hours)
-            for pk, own in charges.items()
+            for pk, own in charged.items()
             if any(map(_gpu_hours, own))
         }
-    bills = {pk: make_bill(own) for pk, own in charges.items()}
+    bills = {pk: make_bill(own) for pk, own in charged.items()}
     main = main_currency(bills.values())
     return {
-        pk: partial(sum_until, own, value=lambda charge: charge.cost or 0.0)
-        for pk, own in charges.items()
+        pk: partial(sum_until, own, value=lambda portion: portion.cost or 0.0)
+        for pk, own in charged.items()
         if bills[pk].has_one_price and main in bills[pk].costs
     }
 
 
-def _gpu_hours(charge: Charge) -> float:
-    return charge.portion.amount if charge.portion.is_of_gpu else 0.0
+def _gpu_hours(portion: Portion) -> float:
+    return portion.amount if portion.is_of_gpu else 0.0
 
 
 def main_currency(bills: Iterable[Bill]) -> str:

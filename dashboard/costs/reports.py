@@ -13,7 +13,6 @@ from dashboard.accounts.models import Team
 from dashboard.costs.ledger import (
     HOUR,
     Bill,
-    Charge,
     Kind,
     Portion,
     charge_all,
@@ -60,8 +59,8 @@ def read_run_cost(run: Run) -> RunCost:
     prices = read_prices(run.team_id)
     by: Literal["step", "day"] = "step" if run.last_step <= MOST_STEPS else "day"
     portions = read_portions([run], prices, by=by)[run.pk]
-    charges = list(charge_all(portions, prices))
-    bill = make_bill(charges)
+    charged = list(charge_all(portions, prices))
+    bill = make_bill(charged)
     rows = [] if run.is_imported else list_checkpoints(run).rows
     until: dict[str, float] = {}
     step = next((row.checkpoint.step for row in rows if row.is_best), 0)
@@ -69,30 +68,29 @@ def read_run_cost(run: Run) -> RunCost:
         time = ended.time.timestamp()
         until = make_bill(charge_all(portions, prices, until=time)).costs
     return RunCost(
-        lines=list(_lines(charges)),
+        lines=list(_lines(charged)),
         bill=bill,
         per_step=_scale(bill.costs, 1 / run.last_step if run.last_step else 0.0),
         best_step=step if ended else None,
         until_best=until,
         after_best={c: cost - until.get(c, 0.0) for c, cost in bill.costs.items()},
-        saved=_saved(charges),
+        saved=_saved(charged),
     )
 
 
-def _lines(charges: Sequence[Charge]) -> Iterator[Line]:
-    parts: dict[tuple[Kind, str, str], list[Charge]] = {}
-    for charge in charges:
-        portion = charge.portion
+def _lines(charged: Sequence[Portion]) -> Iterator[Line]:
+    parts: dict[tuple[Kind, str, str], list[Portion]] = {}
+    for portion in charged:
         key = portion.kind, portion.label, portion.item
-        parts.setdefault(key, []).append(charge)
+        parts.setdefault(key, []).append(portion)
     for (kind, label, item), own in parts.items():
         yield Line(kind=kind, label=label, item=item, bill=make_bill(own))
 
 
-def _saved(charges: Sequence[Charge]) -> dict[str, float]:
+def _saved(charged: Sequence[Portion]) -> dict[str, float]:
     """Price reused answers as the mean call of their judge."""
     saved: dict[str, float] = {}
-    for line in _lines([c for c in charges if c.portion.kind == "judge"]):
+    for line in _lines([part for part in charged if part.kind == "judge"]):
         calls = line.bill.amounts.get("calls", 0.0)
         share = line.bill.amounts.get("from_file", 0.0) / calls if calls else 0.0
         for currency, cost in _scale(line.bill.costs, share).items():
@@ -139,8 +137,8 @@ def read_team_costs(team: Team, by: By) -> list[TeamRow]:
             key = {"month": month, "person": person, "model": model}[by]
             bill = bills.setdefault(key, Bill())
             members.setdefault(key, set()).update({pk} - {0})
-            for charge in prices.charge(part):
-                bill.add(charge)
+            for charged in prices.charge(part):
+                bill.add(charged)
     rows = [
         TeamRow(key=key, num_runs=len(members[key]), bill=bill)
         for key, bill in bills.items()
@@ -158,10 +156,10 @@ def find_unpriced(team: Team) -> list[tuple[str, str, str]]:
     runs = Run.objects.filter(team=team).defer("config", "summary").order_by("-pk")
     portions = read_portions(list(runs[:MOST_RUNS]), prices)
     missing = {
-        (charge.portion.unit, charge.portion.item)
+        (portion.unit, portion.item)
         for own in portions.values()
-        for charge in charge_all(own, prices)
-        if charge.is_unpriced
+        for portion in charge_all(own, prices)
+        if portion.is_unpriced
     }
     return [(unit, Unit(unit).label, name) for unit, name in sorted(missing)]
 

@@ -1,19 +1,23 @@
-"""A run's header and alerts; places of comments; signed numbers: `{% load runs %}`."""
+"""A run's header, alerts and costs; places of comments; signed numbers: `{% load
+runs %}`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from django import template
 from django.template import Context
 
-from dashboard.accounts.templatetags.numbers import sig3
+from dashboard.accounts.templatetags.numbers import si, sig3
 from dashboard.alerts.models import OPEN
 from dashboard.alerts.queries import describe_for_page
 from dashboard.completions.models import Comment
 from dashboard.completions.prompt_forms import CLASS_WORDS
 from dashboard.completions.sparklines import signal_words
 from dashboard.completions.turns import blocks_of, describe_end, fold, token_turns
+from dashboard.costs.ledger import Bill, write_money
 from dashboard.pages.help import explain
 from dashboard.pages.templatetags.addresses import address
 from dashboard.project.database import fetch_all
@@ -236,3 +240,31 @@ def signed(value: object) -> str:
     """+0.8123, −0.5, 0: the sign is always there, and as wide as a plus."""
     text = sig3(value)
     return text if text in {"0", "–"} or text.startswith("−") else "+" + text
+
+
+# Costs.
+
+USED = {
+    "calls": "calls",
+    "from_file": "reused answers",
+    "input_tokens": "input tokens",
+    "cached_tokens": "cached input tokens",
+    "output_tokens": "output tokens",
+    "calls_without_usage": "calls with unknown tokens",
+}
+
+
+@register.filter
+def money(costs: Mapping[str, float]) -> str:
+    """Write costs by currency, which are never added."""
+    return " + ".join(write_money(cost, name) for name, cost in sorted(costs.items()))
+
+
+@register.filter
+def amounts(bill: Bill) -> Iterator[str]:
+    """Yield hours, tokens and calls in words."""
+    if bill.hours_text:
+        yield bill.hours_text
+    for name, words in USED.items():
+        if bill.amounts.get(name):
+            yield f"{si(bill.amounts[name])} {words}"

@@ -63,6 +63,9 @@ def test_a_judge_is_called_where_it_is_asked_for(alice_client, version, allowed)
     assert "<strong>0.667</strong>" in page
     (asked,) = allowed.asked  # and not for the rows' own warnings
     assert "1+1?" in asked["messages"][1]["content"]
+    (use,) = version.dataset.team.judge_uses.all()
+    assert (use.source, use.model, use.user.username) == ("trial", "m", "alice")
+    assert (use.calls, use.calls_without_usage, use.from_file) == (1, 1, 0)
 
 
 def test_viewers_cannot_call_a_judge(bob_client, version, allowed):

@@ -42,6 +42,7 @@ def rule(judging: Judging) -> dict[str, Any]:
 def test_it_judges_the_stored_conversations(team, judging):
     parts = {"data": {"rows": "rows.jsonl", "system_prompt": "Be brief."}}
     run = make_scored_run(team, num_steps=1, num_prompts=1, parts=parts)
+    judging.usage = {"prompt_tokens": 20, "completion_tokens": 10}
 
     done = see_through(start(run, [rule(judging)], allows_judges=True))
 
@@ -49,6 +50,14 @@ def test_it_judges_the_stored_conversations(team, judging):
     assert done.result["num_new"] == 4
     requests = {each["messages"][1]["content"] for each in judging.asked}
     assert len(requests) == 4
+    (use,) = team.judge_uses.all()
+    assert (use.source, use.target_id, use.run, use.model) == (
+        "rescoring",
+        done.pk,
+        run,
+        "m",
+    )
+    assert (use.calls, use.input_tokens, use.output_tokens) == (4, 80, 40)
     # As a run asks: the conversation with its roles, not the chat template's marks.
     assert all(
         "system: Be brief." in text and "user: 0+0?" in text for text in requests
