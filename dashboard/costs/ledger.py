@@ -329,14 +329,24 @@ def read_device(device: str, config: Mapping[str, Any]) -> tuple[str, int]:
     return name, max(int((match and match[1]) or 1), Needs.of(config).num_gpus)
 
 
-def _read_usage(name: str, models: Mapping[str, str], **used: float) -> Portion:
+def _read_usage(
+    name: str, models: Mapping[str, str], *, begin: float, end: float, amount: float
+) -> Portion:
+    kind: Kind = "judge"
     if judge := JUDGE.fullmatch(name):
-        rule, unit = judge.groups()
-        item = models.get(rule, rule)
-        return Portion(kind="judge", label=rule, unit=unit, item=item, **used)
-    _, server, hardware, _ = name.split("/")
+        label, unit = judge.groups()
+        item = models.get(label, label)
+    else:
+        kind, unit = "server", str(Unit.GPU_HOUR)
+        _, label, item, _ = name.split("/")
     return Portion(
-        kind="server", label=server, unit=Unit.GPU_HOUR, item=hardware, **used
+        kind=kind,
+        label=label,
+        unit=unit,
+        item=item,
+        begin=begin,
+        end=end,
+        amount=amount,
     )
 
 

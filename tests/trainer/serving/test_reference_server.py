@@ -126,6 +126,11 @@ def config_of(
     )
 
 
+def status_of(server) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads(server.ask("GET", "/model")[1])
+    return status
+
+
 def test_its_log_probs_are_those_of_the_model_in_this_process(
     server, token_file, model_folder, rows_path, policy
 ):
@@ -139,10 +144,14 @@ def test_its_log_probs_are_those_of_the_model_in_this_process(
     reference = make_reference(RunConfig.model_validate(tree).phase_configs[0], policy)
     assert isinstance(reference, ServerReference)
     batches = cut(make_batch(13), policy, max_tokens=40)
+    before = status_of(server)
 
     reference.add_logprobs(batches, temperature=0.7)
 
     assert len(batches) > 2
+    after = status_of(server)
+    assert after["num_requests"] - before["num_requests"] == len(batches)
+    assert after["gpus"] == {"name": "cpu", "count": 0}
     for micro in batches:
         with torch.no_grad():
             expected, _ = policy.logprobs(micro, temperature=0.7)

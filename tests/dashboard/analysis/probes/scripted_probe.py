@@ -30,6 +30,7 @@ def group(row: int) -> None:
             }
             for text in texts
         ],
+        usage={"judge": {"calls": 2, "input_tokens": 30}},
     )
 
 

@@ -82,6 +82,9 @@ def test_groups_and_metrics_are_stored(queued, see_through):
     assert [group.position for group in groups] == [1, 3]  # rows of the dataset
     # What jsonb would refuse is replaced, and the rest kept.
     assert [each["text"] for each in groups[0].completions] == ["4", "no␀ �"]
+    (use,) = probe.team.judge_uses.all()
+    assert (use.source, use.target_id, use.model) == ("probe", probe.pk, "judge")
+    assert (use.calls, use.input_tokens) == (4, 60)
 
 
 def test_a_trainer_error_is_stored(queued, see_through):
