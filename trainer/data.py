@@ -18,6 +18,7 @@ from trainer.rewards.rule import (
     Answer,
     Message,
     conversation,
+    fill_template,
     message_text,
     read_answer,
     split_prefill,
@@ -337,19 +338,46 @@ class PromptRenderer:
             )
         return prompt
 
-    def token_ids(self, row: Row) -> tuple[int, ...]:
-        """Return the prompt of a row, whatever length is allowed."""
-        return self._render(row).token_ids
+    def token_ids(
+        self, row: Row, *, template: str = "{prompt}", context: str = ""
+    ) -> tuple[int, ...]:
+        """Return the prompt of a row, whatever length is allowed.
 
-    def _render(self, row: Row) -> Prompt:
+        Args:
+            template: what the last message of the user becomes, with {prompt}, columns
+                and {context} in braces.
+        """
+        return self._render(row, template=template, context=context).token_ids
+
+    def _render(
+        self, row: Row, *, template: str = "{prompt}", context: str = ""
+    ) -> Prompt:
+        where = f"row {row.index} (line {row.index + 1})"
         messages = conversation(
             row.prompt,
             row.columns,
             system_prompt=self._config.system_prompt,
             prompt_template=self._config.prompt_template,
-            where=f"row {row.index} (line {row.index + 1})",
+            where=where,
         )
         messages += self._opening(row)
+        if template != "{prompt}":
+            last = max(
+                (
+                    at
+                    for at, message in enumerate(messages)
+                    if message["role"] == "user"
+                ),
+                default=len(messages) - 1,
+            )
+            content = fill_template(
+                template,
+                message_text(messages[last]),
+                {**row.columns, "context": context},
+                where=where,
+                setting="reference.context_template",
+            )
+            messages[last] = {**messages[last], "content": content}
         prefix = self._config.completion_prefix
         answered, begun = split_prefill(messages, prefix)
         if self._uses_chat_template:

@@ -16,6 +16,7 @@ import math
 from collections import ChainMap
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -51,6 +52,7 @@ from trainer.model.token_values import (
 from trainer.output.journal import choose_groups, places_of
 from trainer.output.metrics import Stopwatch
 from trainer.parallel.world import ALONE, World
+from trainer.privileged import reference_prompts
 from trainer.run.outcome import LossTerms, Pass, StepOutcome, UpdateResult
 from trainer.run.phases import PhaseState
 from trainer.run.state import Run, RunState, choose_sizes, sample_kl
@@ -119,10 +121,17 @@ def train_on(
     """Return log-probs, advantages and updates of a batch."""
     phase, config, gathered = state.phase, state.phase.config, batch.gathered
     age = phase.age_of(batch)
-    parts = batch_of(gathered.groups, config.loss).minibatches(config.optim.minibatches)
+    reads = reference_prompts(
+        gathered.groups,
+        run.renderer,
+        config,
+        num_positions=run.policy.num_positions,
+    )
+    whole = batch_of(gathered.groups, config.loss, reference_prompts=reads)
+    parts = whole.minibatches(config.optim.minibatches)
     minibatches = [state.budget.cut(part, run.policy) for part in parts]
     with watch.phase("logprobs"):
-        add_logprobs(run, state, minibatches)
+        add_logprobs(run, state, minibatches, watch=watch)
         sample_kl(run, state, minibatches, step=batch.step)
     rate = learning_rate(phase.place(batch.step), config.optim)
     rate *= state.setbacks.rate_factor
@@ -184,7 +193,9 @@ def train_on(
     )
 
 
-def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) -> None:
+def add_logprobs(
+    run: Run, state: RunState, minibatches: Sequence[Minibatch], *, watch: Stopwatch
+) -> None:
     """Log-probs of the reference, and old log-probs if an update precedes their use.
 
     The first pass of the first minibatch uses the old policy itself, so its log-probs
@@ -207,8 +218,9 @@ def add_logprobs(run: Run, state: RunState, minibatches: Sequence[Minibatch]) ->
     # a KL over the whole vocabulary asks for more, in each update
     if reference is not None and (config.loss.kl_estimator != "full" or is_preference):
         add_reference = partial(reference.add_logprobs, temperature=temperature)
-        for minibatch in minibatches:
-            state.budget.run(minibatch, add_reference)
+        with watch.phase("reference"):
+            for minibatch in minibatches:
+                state.budget.run(minibatch, add_reference)
     for number, minibatch in enumerate(minibatches):
         is_compared = number > 0 and compares_with_the_old_policy(config.loss)
         if is_compared or share < 1:
@@ -338,6 +350,10 @@ def loss_of(
         micro.first_logprobs = logprobs.detach()
     # At another temperature the engine's log-probs are of another distribution.
     is_comparable = config.incomparable != "temperature"
+    gap = None
+    if config.distils and micro.reference_logprobs is not None:
+        gap = (logprobs.detach() - micro.reference_logprobs).flatten()
+        gap = gap.index_select(0, micro.covered)  # -inf where none was asked
     loss, statistics = objective(
         logprobs,
         micro.old_logprobs,
@@ -355,7 +371,7 @@ def loss_of(
         covered=micro.covered,
         totals=terms.totals,
     )
-    return loss, statistics, logprobs, entropy
+    return loss, replace(statistics, teacher_gap=gap), logprobs, entropy
 
 
 def apply_gradients(

@@ -225,6 +225,20 @@ METRICS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("kl/coef", "KL weight", "weight", "KL weight set by the KL controller."),
         Metric(
+            "distill/kl",
+            "Distance to teacher",
+            "nats per token",
+            "Log-probs of the policy minus the teacher's, mean over tokens.",
+            better="lower",
+        ),
+        Metric(
+            "distill/agreement",
+            "Agreement with teacher",
+            "share",
+            "Tokens at least as probable for the teacher as for the policy.",
+            better="higher",
+        ),
+        Metric(
             "entropy",
             "Entropy",
             "nats per token",
@@ -559,6 +573,13 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Log-prob time",
             "seconds",
             "Log-probs of policy and reference.",
+            better="lower",
+        ),
+        Metric(
+            "time/reference",
+            "Reference time",
+            "seconds",
+            "Log-probs of the reference alone, a part of `time/logprobs`.",
             better="lower",
         ),
         Metric(

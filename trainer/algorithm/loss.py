@@ -17,6 +17,9 @@ from trainer.algorithm.kl import kl_estimate
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import LossConfig
 
+# In place of a reference's log-prob; NaN would hide a fault of its model.
+NOT_ASKED = math.inf
+
 
 def importance_ratio(
     logprobs: torch.Tensor,
@@ -275,6 +278,8 @@ def objective(
     low, high, dual = clipped_tokens(logprobs, old_logprobs, ratio, advantages, config)
     if covered is None:
         covered = inside.flatten().nonzero().squeeze(1)
+    if kl is not None and reference_logprobs is not None:
+        kl = torch.where(reference_logprobs == NOT_ASKED, math.nan, kl)
     statistics = TokenStatistics.of(
         covered,
         ratio=ratio,
@@ -302,7 +307,10 @@ def _kl(
     inside: torch.Tensor,
     config: LossConfig,
 ) -> torch.Tensor | None:
-    """KL to the reference of each token, [B, T]; None where its source is not given."""
+    """KL to the reference of each token, [B, T]; None where its source is not given.
+
+    0 on tokens that the reference was not asked about.
+    """
     if config.kl_estimator == "full":
         if kl_full is None or config.kl_clamp is None:
             return kl_full
@@ -310,9 +318,11 @@ def _kl(
     if reference_logprobs is None:
         return None
     reference_logprobs = torch.where(inside, reference_logprobs, 0.0)
-    return kl_estimate(
-        logprobs, reference_logprobs, config.kl_estimator, config.kl_clamp
-    )
+    is_unknown = reference_logprobs == NOT_ASKED
+    # a number, so that no infinity enters the gradient
+    reference_logprobs = torch.where(is_unknown, logprobs.detach(), reference_logprobs)
+    kl = kl_estimate(logprobs, reference_logprobs, config.kl_estimator, config.kl_clamp)
+    return torch.where(is_unknown, 0.0, kl)
 
 
 def _mismatch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -22,13 +23,14 @@ class TokenStatistics:
     low: torch.Tensor  # bool: clipped from below
     high: torch.Tensor
     dual: torch.Tensor  # bool: the loss of a bad token is bounded
-    kl: torch.Tensor | None = None  # NaN: a token outside of the sample
+    kl: torch.Tensor | None = None  # NaN: a token that no reference was asked about
     entropy: torch.Tensor | None = None
     weight: torch.Tensor | None = None  # of the correction
     kept: torch.Tensor | None = None  # 0: entropy control leaves it out
     sequence_weight: torch.Tensor | None = None  # NaN: the loss covers no token of it
     # log π of the trainer less that of the rollout engine; NaN: a token not sampled
     mismatch: torch.Tensor | None = None
+    teacher_gap: torch.Tensor | None = None  # ln π - ln q; -inf: it was not asked
 
     @classmethod
     def of(
@@ -91,9 +93,11 @@ class TokenStatistics:
                 values["kl/mean"] = _mean(sampled)
                 values["kl/sampled_tokens"] = float(sampled.numel())
         elif self.kl is not None:
-            values["kl/mean"] = _mean(self.kl)
-            values["kl/max"] = self.kl.max().item()
-            values["kl/p99"] = percentile(self.kl, 0.99)
+            kl = self.kl[~self.kl.isnan()]
+            if kl.numel() > 0:
+                values["kl/mean"] = _mean(kl)
+                values["kl/max"] = kl.max().item()
+                values["kl/p99"] = percentile(kl, 0.99)
         if self.entropy is not None:
             values["entropy"] = _mean(self.entropy)
         if self.kept is not None:
@@ -108,6 +112,11 @@ class TokenStatistics:
             values["importance/ess_sequence"] = effective_share(weights)
         if self.mismatch is not None:
             values |= _mismatch_metrics(self.mismatch)
+        if self.teacher_gap is not None:
+            gap = self.teacher_gap[self.teacher_gap > -math.inf]
+            if gap.numel() > 0:
+                values["distill/kl"] = _mean(gap)
+                values["distill/agreement"] = _mean(gap <= 0)
         return values
 
 

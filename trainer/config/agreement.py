@@ -119,6 +119,27 @@ def _reference(config: Settings) -> Iterator[str]:
             "token file of the server."
         )
     moves = reference.reset_every_steps or reference.mix_every_steps
+    if reference.model is not None and reference.kind in ("none", "base"):
+        yield (
+            f'reference.model names a teacher, but reference.kind is "{reference.kind}"'
+            '. Set it to "frozen" or "server", or remove the teacher.'
+        )
+    if reference.model is not None and moves:
+        yield (
+            "A teacher (reference.model) cannot be reset or mixed. Set "
+            "reference.reset_every_steps and mix_every_steps to 0."
+        )
+    if reference.kind == "server" and reference.protocol == "vllm":
+        yield from _vllm_teacher(config)
+    if reference.context != "none":
+        yield from _context(config)
+    no_weight = config.distils and config.advantage.weight == 0
+    if no_weight and config.rollout.dynamic_sampling != "off":
+        yield (
+            "advantage.weight = 0 learns from the teacher alone, to whom groups with "
+            "equal rewards teach as much as others; rollout.dynamic_sampling = "
+            f'"{config.rollout.dynamic_sampling}" would discard them. Set it to "off".'
+        )
     is_base = reference.kind == "base" or (
         reference.kind == "auto" and config.model.lora_rank > 0
     )
@@ -127,6 +148,56 @@ def _reference(config: Settings) -> Iterator[str]:
         yield (
             f'A reference of kind "{kind}" cannot be reset or mixed. Use "frozen", '
             "or set reference.reset_every_steps and mix_every_steps to 0."
+        )
+
+
+def _context(config: Settings) -> Iterator[str]:
+    """Yield what a reference with a prompt of its own cannot be asked."""
+    reference, loss, rollout = config.reference, config.loss, config.rollout
+    context = f'reference.context = "{reference.context}"'
+    if reference.kind == "none":
+        yield (
+            f'{context} is read by the reference, but reference.kind is "none". Set it '
+            'to "auto".'
+        )
+    if missing := [
+        name
+        for name in ("{prompt}", "{context}")
+        if name not in reference.context_template
+    ]:
+        yield (
+            f"reference.context_template has no {missing[0]}. Add it where the "
+            f"{missing[0][1:-1]} belongs."
+        )
+    if loss.kl_estimator == "full":
+        yield (
+            'loss.kl_estimator = "full" compares models that read the same prompt, but '
+            f'{context} gives the reference another one. Use "k3".'
+        )
+    if config.advantage.credit == "preference" or loss.kl_in == "reward":
+        yield (
+            f"With {context} some completions have no log-probs of the reference, "
+            'which advantage.credit = "preference" and loss.kl_in = "reward" need. '
+            'Use "outcome" and "loss".'
+        )
+    is_best = reference.context == "best_of_group"
+    if is_best and (rollout.group_size == 1 or rollout.source == "dataset"):
+        yield (
+            f"{context} shows the reference another completion of the group. Raise "
+            'rollout.group_size, with rollout.source = "policy".'
+        )
+
+
+def _vllm_teacher(config: Settings) -> Iterator[str]:
+    if config.reference.model is None:
+        yield (
+            'reference.protocol = "vllm" needs reference.model: the model that the '
+            "server was started with, whose tokenizer is compared with the policy's."
+        )
+    if config.logprob_temperature != 1:
+        yield (
+            "A vLLM server returns log-probs at temperature 1, but the run's are at "
+            f"{config.logprob_temperature:g}. Set rollout.logprob_temperature to 1."
         )
 
 
@@ -306,7 +377,7 @@ def _credit(config: Settings) -> Iterator[str]:
     compares = advantage.credit == "preference" or (
         advantage.credit == "outcome" and advantage.baseline != "none"
     )
-    if config.rollout.group_size == 1 and compares:
+    if config.rollout.group_size == 1 and compares and advantage.weight > 0:
         yield (
             "A group of 1 completion has no baseline. Raise rollout.group_size to at "
             "least 2."

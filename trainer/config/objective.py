@@ -18,6 +18,8 @@ WITHOUT_PAIRS: When = {
 WITHOUT_REFERENCE: When = {
     "loss.kl_coef": [0],
     "reference.kind": ["auto", "none"],
+    "reference.model": [None],
+    "reference.context": ["none"],
     **WITHOUT_PAIRS,
 }
 # Of whitening by tokens the constants are fixed.
@@ -36,6 +38,9 @@ OF_SUBSETS: NoEffect = {
     "pass@k compares subsets of a group": {"advantage.credit": PASS_AT_K}
 }
 NO_REFERENCE: NoEffect = {"there is no reference": WITHOUT_REFERENCE}
+NO_CONTEXT: NoEffect = {
+    "the reference reads the policy's prompt": {"reference.context": ["none"]}
+}
 NO_SERVER: NoEffect = {
     "the reference is not a server": {
         "reference.kind": ["auto", "none", "frozen", "base"]
@@ -155,7 +160,7 @@ class AdvantageConfig(Part):
         ge=0,
         le=100,
         description="Multiplies all advantages. 0 trains on the KL and the entropy "
-        "bonus alone.",
+        "bonus alone: with a teacher (reference.model), this is distillation.",
     )
     credit: Literal[
         "outcome",
@@ -238,19 +243,34 @@ class ReferenceConfig(Part):
     kind: Literal["auto", "none", "frozen", "base", "server"] = Field(
         "auto",
         title="Reference",
-        description="frozen: a copy of the starting model. base: the model with its "
-        "LoRA adapters disabled. server: a reference server. auto: frozen "
-        "or base; with a KL weight of 0, only on a sample of the tokens. "
+        description="frozen: a copy of the starting model, or the teacher. base: the "
+        "model with its LoRA adapters disabled. server: a reference server. auto: "
+        "frozen or base; with a KL weight of 0, only on a sample of the tokens. "
         "none: KL is not measured.",
         json_schema_extra=about(
             section="Reference model",
             choices={
                 "auto": "depends on the KL weight",
                 "none": "no reference",
-                "frozen": "a copy of the starting model",
+                "frozen": "a copy of the starting model, or the teacher",
                 "base": "the model without its adapters",
                 "server": "a reference server",
             },
+        ),
+    )
+    model: str | None = Field(
+        None,
+        min_length=1,
+        title="Teacher",
+        description="Another model as the reference: a folder, or a Hugging Face model "
+        "ID. Its tokenizer must have the same tokens. Empty: the starting model.",
+    )
+    revision: str | None = Field(
+        None,
+        title="Teacher revision",
+        description="Branch, tag or commit of a Hugging Face model.",
+        json_schema_extra=about(
+            no_effect={"the run has no teacher": {"reference.model": [None]}}
         ),
     )
     url: str | None = Field(
@@ -264,6 +284,68 @@ class ReferenceConfig(Part):
         title="Token file of the reference server",
         description="File with its token.",
         json_schema_extra=about(no_effect=NO_SERVER),
+    )
+    protocol: Literal["cohort", "vllm"] = Field(
+        "cohort",
+        title="Server protocol",
+        description="Protocol of the reference server. vllm needs a teacher, and "
+        "log-probs at temperature 1.",
+        json_schema_extra=about(
+            choices={
+                "cohort": "python -m trainer reference",
+                "vllm": "vllm serve, by prompt_logprobs",
+            },
+            no_effect=NO_SERVER,
+        ),
+    )
+    context: Literal["none", "column", "best_of_group"] = Field(
+        "none",
+        title="Privileged context",
+        description="What the reference reads beside the prompt, which makes it a "
+        "teacher with the same weights: a column of the row (arXiv:2601.18734), or "
+        "the best other completion of the group (arXiv:2601.20802).",
+        json_schema_extra=about(
+            section="Privileged context",
+            choices={
+                "none": "the prompt alone",
+                "column": "a column of the row",
+                "best_of_group": "the group's best other completion",
+            },
+        ),
+    )
+    context_column: str = Field(
+        "solution",
+        min_length=1,
+        description="Column with the context, or answer. Completions of rows without "
+        "it are not compared with the reference.",
+        json_schema_extra=about(
+            no_effect=NO_CONTEXT
+            | {"the context is a completion": {"reference.context": ["best_of_group"]}}
+        ),
+    )
+    context_threshold: float = Field(
+        1.0,
+        description="Lowest reward of a completion that becomes the context. "
+        "Completions of groups without one are not compared with the reference.",
+        json_schema_extra=about(
+            no_effect=NO_CONTEXT
+            | {"the context is a column": {"reference.context": ["column"]}}
+        ),
+    )
+    context_template: str = Field(
+        "{prompt}\n\nA correct solution:\n{context}\n\nSolve the task yourself.",
+        min_length=1,
+        description="The reference's prompt, with {prompt} and {context} in braces.",
+        json_schema_extra=about(is_long=True, no_effect=NO_CONTEXT),
+    )
+    max_prompt_tokens: int = Field(
+        4_096,
+        ge=1,
+        le=131_072,
+        title="Teacher prompt limit",
+        description="Longest prompt with its context. A run with a longer column does "
+        "not start; a longer completion is no context.",
+        json_schema_extra=about(unit="tokens", no_effect=NO_CONTEXT),
     )
     reset_every_steps: int = Field(
         0,
@@ -294,3 +376,8 @@ class ReferenceConfig(Part):
             | {"the reference is never mixed": {"reference.mix_every_steps": [0]}}
         ),
     )
+
+    @property
+    def is_teacher(self) -> bool:
+        """True if the reference knows more than a copy of the run's own weights."""
+        return self.model is not None or self.context != "none"

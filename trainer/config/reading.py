@@ -28,9 +28,9 @@ def place_models(tree: Any, folder: Path) -> None:
 
     `tree` is what was read of the file, be it valid or not; it is changed.
     """
-    for part in _naming_models(tree):
-        if isinstance(path := part.get("path"), str) and path:
-            part["path"] = place_model(path, folder)
+    for part, name in _naming_models(tree):
+        if isinstance(path := part.get(name), str) and path:
+            part[name] = place_model(path, folder)
 
 
 def place_model(path: str, folder: Path) -> str:
@@ -49,30 +49,34 @@ def place_model(path: str, folder: Path) -> str:
 def without_model_paths(tree: Any) -> Any:
     """Copy without the models' paths: a folder's differs from host to host."""
     copied = copy.deepcopy(tree)
-    for part in _naming_models(copied):
-        part["path"] = ""
+    for part, name in _naming_models(copied):
+        part[name] = ""
     return copied
 
 
 def named_models(tree: Any) -> list[str]:
     """List the models of a configuration or recipe, as it names them."""
-    paths = (part.get("path") for part in _naming_models(tree))
+    paths = (part.get(name) for part, name in _naming_models(tree))
     return [path for path in paths if isinstance(path, str)]
 
 
-def _naming_models(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the parts whose `path` is a model's: policy and reward models."""
+def _naming_models(tree: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the parts that name a model, and by which key: policy, teachers of the run
+    and of its phases, reward models.
+    """
     if isinstance(tree, dict) and isinstance(tree.get("model"), dict):
-        yield tree["model"]
+        yield tree["model"], "path"
     waiting = [tree]
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
-            params = part.get("params")
+            params, reference = part.get("params"), part.get("reference")
             if part.get("kind") == "reward_model" and isinstance(params, dict):
-                yield params
+                yield params, "path"
+            if isinstance(reference, dict) and isinstance(reference.get("model"), str):
+                yield reference, "model"
             waiting += part.values()
-        elif isinstance(part, list):
+        elif isinstance(part, list | tuple):
             waiting += part
 
 

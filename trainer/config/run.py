@@ -224,6 +224,8 @@ class PhaseConfig:
             return kind
         if not self.config.has_reference:
             return "none"
+        if self.config.reference.model is not None:
+            return "frozen"
         keeps_base = not self.goes_on or model.quantization != "none"
         return "base" if model.lora_rank > 0 and keeps_base else "frozen"
 
@@ -232,4 +234,4 @@ class PhaseConfig:
         """True if a frozen reference takes over weights that were trained."""
         reference = self.config.reference
         often = reference.reset_every_steps or reference.mix_every_steps
-        return bool(often) or self.goes_on
+        return bool(often) or (self.goes_on and reference.model is None)

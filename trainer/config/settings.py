@@ -87,9 +87,23 @@ class Settings(Part):
     def has_reference(self) -> bool:
         """True if a model stands beside the policy for it to be measured against."""
         kind = self.reference.kind
-        if kind == "auto":
+        if kind == "auto" and not self.reference.is_teacher:
             return self.loss.kl_coef > 0 or self.advantage.credit == "preference"
         return kind != "none"
+
+    @property
+    def distils(self) -> bool:
+        """True if the reference is a teacher."""
+        return self.has_reference and self.reference.is_teacher
+
+    @property
+    def lacks_teacher(self) -> bool:
+        """True if the loss is the KL to the start alone, which teaches nothing."""
+        loss, reference = self.loss, self.reference
+        others = loss.entropy_coef or loss.entropy_target or loss.sampler_penalty
+        moves = reference.reset_every_steps or reference.mix_every_steps
+        has_other = bool(others or moves) or loss.covariance == "kl"
+        return self.advantage.weight == 0 and not (self.distils or has_other)
 
     @property
     def samples_kl(self) -> bool:

@@ -17,7 +17,7 @@ import torch
 
 from trainer.algorithm.advantages import Floats
 from trainer.algorithm.entropy import Bools
-from trainer.algorithm.loss import BatchTotals
+from trainer.algorithm.loss import NOT_ASKED, BatchTotals
 from trainer.config import LossConfig
 from trainer.events import EndReason
 from trainer.model.attention import Attention, Copies, Moved, make_attention, sent
@@ -147,6 +147,8 @@ class TrainingSample:
     end_tokens: tuple[int, ...] = ()  # places of those that ended turns
     # Of each of the completion's tokens, whether the policy wrote it; None: all.
     loss_mask: tuple[bool, ...] | None = None
+    # The prompt that the reference reads; None: this one, (): it is not asked.
+    reference_prompt_ids: tuple[int, ...] | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -211,6 +213,43 @@ class MicroBatch:
         """Return values of the N tokens as [B, T], 0 on padding."""
         flat = values.new_zeros(self.mask.numel())
         return flat.index_copy(0, self.slots, values).view_as(self.mask)
+
+    def for_reference(self, *, vocabulary: int | None = None) -> MicroBatch:
+        """Return the sequences as the reference reads them, in the same order.
+
+        Args:
+            vocabulary: of a reference with fewer tokens than the policy. One beyond
+                them, which stands for no text, becomes the last.
+        """
+        samples = self.samples
+        if vocabulary is not None:
+            samples = [_within(sample, vocabulary) for sample in samples]
+        samples = [
+            replace(sample, prompt_ids=sample.reference_prompt_ids)
+            if sample.reference_prompt_ids
+            else sample
+            for sample in samples
+        ]
+        if samples == self.samples:
+            return self
+        batch = Batch(tuple(samples))
+        return batch.pack([*range(len(samples))], device=self.mask.device)
+
+    def take_reference(self, other: MicroBatch, logprobs: torch.Tensor) -> None:
+        """Keep the log-probs that the reference gave of `for_reference`.
+
+        NOT_ASKED where it was not, or read no such token.
+        """
+        if other is not self:
+            given, logprobs = logprobs, torch.full_like(self.mask, NOT_ASKED)
+            for row, (sample, tokens) in enumerate(
+                zip(self.samples, self.completions, strict=True)
+            ):
+                logprobs[row, tokens] = given[row, : len(sample.completion_ids)]
+        for row, sample in enumerate(self.samples):
+            if sample.reference_prompt_ids == ():
+                logprobs[row] = NOT_ASKED
+        self.reference_logprobs = logprobs
 
 
 @dataclass(frozen=True)
@@ -337,8 +376,18 @@ class Batch:
         return [self.pack(rows, device=device) for rows in parts]
 
 
-def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
-    """Return the completions of some groups, group after group."""
+def batch_of(
+    groups: Sequence[Group],
+    loss: LossConfig | None = None,
+    *,
+    reference_prompts: Sequence[tuple[int, ...] | None] | None = None,
+) -> Batch:
+    """Return the completions of some groups, group after group.
+
+    Args:
+        reference_prompts: of each completion, as `TrainingSample` has it.
+    """
+    own = iter(reference_prompts or ())
     return Batch(
         tuple(
             TrainingSample(
@@ -348,6 +397,7 @@ def batch_of(groups: Sequence[Group], loss: LossConfig | None = None) -> Batch:
                 end_reason=completion.end_reason,
                 end_tokens=completion.end_tokens,
                 loss_mask=completion.loss_mask if len(completion.turns) > 1 else None,
+                reference_prompt_ids=next(own, None),
             )
             for group in groups
             for completion in group.completions
@@ -441,6 +491,17 @@ def split_by_prompt(
         else:
             parts.append((size, piece))
     return [places for _, places in sorted(parts, key=lambda part: -part[0])]
+
+
+def _within(sample: TrainingSample, vocabulary: int) -> TrainingSample:
+    """Return a sample whose tokens a smaller vocabulary has."""
+    parts = sample.prompt_ids, sample.completion_ids
+    if max(chain(*parts)) < vocabulary:
+        return sample
+    prompt, completion = (
+        tuple(min(token, vocabulary - 1) for token in part) for part in parts
+    )
+    return replace(sample, prompt_ids=prompt, completion_ids=completion)
 
 
 def _first_scored(sample: TrainingSample, loss: LossConfig) -> int:

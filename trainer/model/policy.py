@@ -199,6 +199,12 @@ class Policy:
         return len(self.model.get_input_embeddings().get_parameter("weight"))
 
     @property
+    def num_positions(self) -> int | None:
+        """Tokens of the longest text that the model was made for, if it says so."""
+        config: Any = self.model.config.get_text_config()
+        return getattr(config, "max_position_embeddings", None)
+
+    @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
 

@@ -13,14 +13,16 @@ import torch
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import PhaseConfig
 from trainer.errors import is_out_of_memory
-from trainer.model.loading import model_fingerprint
+from trainer.model.loading import model_fingerprint, read_settings
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy, load_policy
+from trainer.model.teacher import parks_teacher
 from trainer.parallel.fsdp import spread_like, whole
 from trainer.seeding import derive, permutation
 from trainer.serving.client import read_token
 from trainer.serving.reference_client import ServerReference
+from trainer.serving.vllm_reference import VllmReference
 from trainer.tensorfile import TensorWriter, read_shapes, read_tensors
 from trainer.tokenizers import first_line
 
@@ -48,6 +50,8 @@ def make_reference(
             return base_of(policy, config)
         case "server":
             return reference_server(config)
+        case "frozen" if config.reference.model is not None:
+            return load_teacher(config, policy)
         case "frozen":
             start = policy.shard(
                 load_start(config, policy, will_move=phase.reference_moves),
@@ -72,22 +76,36 @@ def base_of(policy: Policy, config: RunConfig) -> BaseReference:
     return BaseReference(whole)
 
 
-def reference_server(config: RunConfig) -> ServerReference:
+def reference_server(config: RunConfig) -> ServerReference | VllmReference:
     """Return the server that `config.reference` names, asked for its model.
 
     Raises:
         ValueError: it is not there, or holds another model.
     """
-    url, token_file = config.reference.url, config.reference.token_file
-    assert url is not None
-    assert token_file is not None
-    reference = ServerReference(
-        url,
-        token=read_token(Path(token_file)),
-        fingerprint=model_fingerprint(
-            config.model.path, revision=config.model.revision
-        ),
-    )
+    wanted = config.reference
+    assert wanted.url is not None
+    assert wanted.token_file is not None
+    token = read_token(Path(wanted.token_file))
+    source, revision = config.model.path, config.model.revision
+    if wanted.model is not None:
+        source, revision = wanted.model, wanted.revision
+    reference: ServerReference | VllmReference
+    if wanted.protocol == "vllm":
+        longest = config.longest_sequence
+        if wanted.context != "none":
+            longest = wanted.max_prompt_tokens + config.longest_completion
+        reference = VllmReference(
+            wanted.url, token=token, model=source, longest=longest
+        )
+    else:
+        reference = ServerReference(
+            wanted.url,
+            token=token,
+            fingerprint=model_fingerprint(source, revision=revision),
+        )
+    if wanted.model is not None:
+        settings = read_settings(source, revision=revision)
+        reference.vocabulary = settings.get_text_config().vocab_size
     reference.check_model()
     return reference
 
@@ -97,17 +115,46 @@ def load_start(config: RunConfig, policy: Policy, *, will_move: bool = False) ->
 
     One whose weights `will_move` is not quantized: 4 bits cannot take them over.
     """
-    changes: dict[str, Any] = {"lora_rank": 0, "gradient_checkpointing": False}
-    if will_move:
-        changes["quantization"] = "none"
-    start = load_policy(config.model.model_copy(update=changes))
-    start.fix_longest(policy.whole.longest)
-    start.model.eval().requires_grad_(requires_grad=False)
-    return start
+    return _load_fixed(config, policy, **{"quantization": "none"} if will_move else {})
+
+
+def load_teacher(config: RunConfig, policy: Policy) -> FrozenReference:
+    """Return the teacher that `config.reference` names, parked where it must be."""
+    wanted = config.reference
+    teacher = policy.shard(
+        _load_fixed(
+            config,
+            policy,
+            path=wanted.model,
+            revision=wanted.revision,
+            quantization="none",
+        ),
+        keeps_ends=config.loss.kl_estimator == "full",
+    )
+    reference = (
+        ParkedReference(teacher, home=torch.device("cpu"))
+        if parks_teacher(config, policy)
+        else FrozenReference(teacher, ReferenceConfig())
+    )
+    width = teacher.head.weight.shape[0]
+    if width < policy.head.weight.shape[0]:
+        reference.vocabulary = width
+    return reference
+
+
+def _load_fixed(config: RunConfig, policy: Policy, **changes: Any) -> Policy:
+    """Return a model of the run with some other settings, held fixed."""
+    changes |= {"lora_rank": 0, "gradient_checkpointing": False}
+    fixed = load_policy(config.model.model_copy(update=changes))
+    fixed.fix_longest(policy.whole.longest)
+    fixed.model.eval().requires_grad_(requires_grad=False)
+    return fixed
 
 
 class BaseReference:
     """The policy with its adapters, if it has any, switched off while it is asked."""
+
+    vocabulary: int | None = None  # of a teacher that has fewer tokens
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -118,9 +165,9 @@ class BaseReference:
         """Fill in each micro-batch's `reference_logprobs`."""
         with torch.no_grad(), self.policy.adapters_off():
             for micro in micro_batches:
-                micro.reference_logprobs, _ = self.policy.logprobs(
-                    micro, temperature=temperature
-                )
+                other = micro.for_reference(vocabulary=self.vocabulary)
+                logprobs, _ = self.policy.logprobs(other, temperature=temperature)
+                micro.take_reference(other, logprobs)
 
     def after_step(self, step: int, policy: Policy) -> None:
         """Stay as it is; another one resets to the policy or moves towards it, where
@@ -131,7 +178,7 @@ class BaseReference:
 
 
 # Gives log-probs that do not depend on the step's update.
-Reference = BaseReference | ServerReference
+Reference = BaseReference | ServerReference | VllmReference
 
 _WEIGHTS = "weights.safetensors"
 

@@ -49,8 +49,10 @@ class Stopwatch:
         try:
             yield
         finally:
-            self._seconds[name] += time.perf_counter() - begin
-            self._waits[name] += waited_seconds() - waited_before
+            seconds = time.perf_counter() - begin
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+            if name in self._waits:  # else within another phase
+                self._waits[name] += waited_seconds() - waited_before
 
     def add_ahead(self, other: Stopwatch) -> None:
         """Tell as well how long the next step's sampling took beside this one."""
@@ -266,6 +268,9 @@ def step_metrics(
     """
     groups = outcome.first_round
     recipe = config.reward.recipe
+    updated = update_metrics(outcome, samples_kl=config.samples_kl)
+    if config.distils and config.loss.kl_estimator == "full":
+        updated |= _given("distill/kl", updated.get("kl/mean"))
     return (
         reward_metrics(groups, recipe, ddof=config.advantage.ddof)
         | weight_metrics(recipe, step=step)
@@ -274,7 +279,7 @@ def step_metrics(
         | episode_metrics(groups)
         | sampling_metrics(outcome.gathered)
         | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}
-        | update_metrics(outcome, samples_kl=config.samples_kl)
+        | updated
         | {"lr": outcome.learning_rate}
         | _given("kl/coef", outcome.kl_coef)
         | _given("entropy/coef", outcome.entropy_coef)

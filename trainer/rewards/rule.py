@@ -277,7 +277,12 @@ def split_prefill(
 
 
 def fill_template(
-    template: str, prompt: str, columns: Mapping[str, Any], *, where: str
+    template: str,
+    prompt: str,
+    columns: Mapping[str, Any],
+    *,
+    where: str,
+    setting: str = "data.prompt_template",
 ) -> str:
     """Put the prompt and columns of a row where the template names them in braces.
 
@@ -291,7 +296,7 @@ def fill_template(
         column = column_of(values, name, _MISSING)
         if column is _MISSING:
             raise ValueError(
-                f"data.prompt_template uses {{{name}}}, which {where} does not have. "
+                f"{setting} uses {{{name}}}, which {where} does not have. "
                 f"It has {', '.join(sorted(values))}."
             )
         return column if isinstance(column, str) else json.dumps(column)

@@ -17,8 +17,14 @@ from trainer.config import RunConfig
 from trainer.config.agreement import complaints_of_vllm
 from trainer.console import print_line, print_traceback
 from trainer.model.budget import memory_of
-from trainer.model.loading import model_fingerprint, pick_device, read_settings
+from trainer.model.loading import (
+    model_fingerprint,
+    num_parameters,
+    pick_device,
+    read_settings,
+)
 from trainer.model.policy import Policy
+from trainer.model.teacher import parks_teacher
 from trainer.rollout.builtin import TransformersEngine
 from trainer.rollout.cache import bytes_per_token, head_size, make_cache
 from trainer.rollout.engine import (
@@ -502,11 +508,13 @@ def _sizes(config: RunConfig, policy: Policy, *, num_shards: int) -> EngineSizes
         num_trained //= num_shards  # of which each has its part
         # two moments, of which those in 8 bits are less, and a float32 copy
         bytes_per_weight = 8 if policy.model.dtype == torch.float32 else 12
-        has_reference = any(
-            phase.reference_kind == "frozen" for phase in config.phase_configs
-        )
+        references = [
+            _reference_bytes(phase.config, policy)
+            for phase in config.phase_configs
+            if phase.reference_kind == "frozen"
+        ]
         static = bytes_per_weight * num_trained
-        static += weights // num_shards if has_reference else 0
+        static += max(references, default=0) // num_shards
         free = memory.free_bytes() - static
     return engine_sizes(
         config,
@@ -517,6 +525,16 @@ def _sizes(config: RunConfig, policy: Policy, *, num_shards: int) -> EngineSizes
         gpu_bytes=None if memory is None else memory.total_bytes(),
         on_gpu=memory is not None,
     )
+
+
+def _reference_bytes(config: RunConfig, policy: Policy) -> int:
+    """Return bytes of a frozen reference's weights that stay on the GPU."""
+    reference, each = config.reference, policy.model.dtype.itemsize
+    if reference.model is None:
+        return policy.model.num_parameters() * each
+    if parks_teacher(config, policy):
+        return 0
+    return num_parameters(reference.model, revision=reference.revision) * each
 
 
 def _most_rows(config: RunConfig) -> int:
@@ -536,5 +554,5 @@ def _longest(config: RunConfig, policy: Policy) -> int:
     """Return tokens of the longest prompt with its completion, as far as the model
     goes.
     """
-    settings, wanted = policy.model.config.get_text_config(), config.longest_sequence
-    return min(wanted, getattr(settings, "max_position_embeddings", None) or wanted)
+    wanted = config.longest_sequence
+    return min(wanted, policy.num_positions or wanted)

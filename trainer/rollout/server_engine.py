@@ -58,7 +58,12 @@ from trainer.serving.client import (
 )
 from trainer.types import Rollout
 
-_KIND = Kind(name="rollout server", part="rollout", command="rollout-server", port=8700)
+_KIND = Kind(
+    name="rollout server",
+    part="rollout",
+    command="python -m trainer rollout-server",
+    port=8700,
+)
 # A step of long completions takes a server hours, in which it says nothing. What was
 # asked of it before, if by a run that is gone, comes first.
 _TURN_SECONDS = 6 * 3600.0

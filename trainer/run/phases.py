@@ -116,7 +116,7 @@ class PhaseState:
             self.entropy.update(entropies.double().mean().item(), target=target)
         if self.kl is not None:
             sums = [
-                u.statistics.kl.double().sum().item()
+                u.statistics.kl.double().nansum().item()
                 for u in first
                 if u.statistics.kl is not None
             ]

@@ -26,14 +26,21 @@ from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
 from trainer.hub import CONFIG, check_source, find_file
 from trainer.model.budget import MemoryBudget, memory_of
-from trainer.model.loading import NUM_ROWS, num_parameters, pick_device
+from trainer.model.loading import (
+    NUM_ROWS,
+    model_fingerprint,
+    num_parameters,
+    pick_device,
+)
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
+from trainer.model.teacher import check_teacher, teacher_settings, teachers_of
 from trainer.output.checkpoint import restore_policy, saved_controllers
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
 from trainer.parallel.world import ALONE, World
+from trainer.privileged import check_context
 from trainer.rewards.sandbox.slot import find_sandbox
 from trainer.rewards.spec import check_rules
 from trainer.rollout.engine import OnSlowed, RolloutEngine, Slowed
@@ -88,7 +95,7 @@ def check_consistent_setup(world: World, config: RunConfig) -> None:
 
 
 def check_consistent_content(
-    world: World, *, policy: Policy, prompts: Iterable[Prompt]
+    world: World, *, policy: Policy, prompts: Iterable[Prompt], config: RunConfig
 ) -> None:
     """Refuse processes that have read different files.
 
@@ -100,6 +107,11 @@ def check_consistent_content(
             "rows": _digest(_prompt_bytes(prompts)),
             "model": _digest(_weight_bytes(policy)),
         }
+        if teachers := dict.fromkeys(teachers_of(config)):
+            own["teacher"] = _digest(
+                model_fingerprint(source, revision=revision).encode()
+                for source, revision in teachers
+            )
         _compare(world, own)
 
 
@@ -195,11 +207,21 @@ def prepare(
         held_out=[renderer.render(row) for row in eval_rows],
         eval_files=_eval_files(config, renderer, folder=paths.config.parent),
     )
-    check_consistent_content(world, policy=policy.whole, prompts=prompts)
+    check_consistent_content(world, policy=policy.whole, prompts=prompts, config=config)
     # What a later phase could not begin with is refused now, not at night.
     for phase in config.phase_configs:
         if phase.config.rollout.source == "dataset":
             DatasetSource(policy, phase.config, prompts.train)
+        if phase.config.lacks_teacher:
+            raise ValueError(
+                "advantage.weight = 0 learns from a teacher alone, but the reference "
+                "is the run's own start. Set reference.model, or raise the weight."
+            )
+        if phase.config.distils and phase.config.reference.model is not None:
+            check_teacher(phase.config, policy)
+        check_context(
+            train_rows, renderer, phase.config, num_positions=policy.num_positions
+        )
         if phase.reference_kind == "server":
             reference_server(phase.config)
     journal = Journal(log, policy.tokenizer)
@@ -209,6 +231,7 @@ def prepare(
         engine=engine,
         scorer=scorer,
         prefetch=prefetch,
+        renderer=renderer,
         prompts=prompts,
         paths=paths,
         log=log,
@@ -255,7 +278,13 @@ def check_memory(config: RunConfig, world: World = ALONE) -> int:
         return world.size
     settings, total = json.loads(file.read_bytes()), memory.total_bytes()
     try:
-        found = estimate(config, settings, on_gpu=True, gpu_bytes=total)
+        found = estimate(
+            config,
+            settings,
+            on_gpu=True,
+            gpu_bytes=total,
+            teachers=teacher_settings(config),
+        )
         estimated = dimensions_of(settings).num_parameters
     except ValueError:  # the sizes of this kind are not known
         return world.size

@@ -17,7 +17,7 @@ import torch
 from trainer.config import Change, ChangeList, RunConfig, change_settings
 from trainer.config.run import PhaseConfig
 from trainer.console import print_line
-from trainer.data import Prompt
+from trainer.data import Prompt, PromptRenderer
 from trainer.events import SettingsChanged
 from trainer.model.budget import MemoryBudget, memory_of
 from trainer.model.microbatches import Minibatch
@@ -103,6 +103,7 @@ class Run:
     engine: RolloutEngine  # samples from the policy
     scorer: Scorer
     prefetch: Prefetch
+    renderer: PromptRenderer
     prompts: Prompts
     paths: RunPaths
     log: EventLog

@@ -199,12 +199,12 @@ class Refused(ValueError):
 class Kind:
     """A kind of server, as sentences call it.
 
-    >>> Kind(name="reference server", part="reference", command="reference", port=8600)
+    >>> Kind(name="vLLM server", part="reference", command="vllm serve", port=8000)
     """
 
     name: str
     part: str  # of the configuration, with url and token_file
-    command: str  # of `python -m trainer`
+    command: str  # that starts it
     port: int  # that it usually has
 
 
@@ -439,8 +439,8 @@ class Connection:
                 if waited + pause > self._patience_seconds:
                     raise ValueError(
                         f"The {self.kind.name} at {self.url} has been unreachable for "
-                        f"{waited:.0f} s ({reason}). Restart it with `python -m "
-                        f"trainer {self.kind.command}`, and resume the run."
+                        f"{waited:.0f} s ({reason}). Restart it with "
+                        f"`{self.kind.command}`, and resume the run."
                     ) from None
                 if pause == _FIRST_PAUSE_SECONDS:
                     sys.stdout.write(

@@ -108,11 +108,39 @@ def unpack_answer(body: bytes, *, count: int) -> torch.Tensor:
     return logprobs
 
 
-_KIND = Kind(name="reference server", part="reference", command="reference", port=8600)
+_KIND = Kind(
+    name="reference server",
+    part="reference",
+    command="python -m trainer reference",
+    port=8600,
+)
 _ASK_MODEL = Call(method="GET", path=MODEL)
 
 
-class ServerReference:
+class RemoteReference:
+    """A reference in another process, which stays as it is."""
+
+    vocabulary: int | None = None  # of a teacher, which may have fewer tokens
+
+    def add_logprobs(
+        self, micro_batches: Sequence[MicroBatch], *, temperature: float
+    ) -> None:
+        """Fill in each micro-batch's `reference_logprobs`."""
+        for micro in micro_batches:
+            other = micro.for_reference(vocabulary=self.vocabulary)
+            values = self.logprobs(other, temperature=temperature)
+            values = other.spread(values.to(micro.mask.device))
+            micro.take_reference(other, values)
+
+    def logprobs(self, micro: MicroBatch, *, temperature: float) -> torch.Tensor:
+        """Return log-probs [N] of a micro-batch's tokens, in the order of `places`."""
+        raise NotImplementedError
+
+    def after_step(self, step: int, policy: Policy) -> None:
+        """Stay as it is; configurations that want more are refused."""
+
+
+class ServerReference(RemoteReference):
     """Asks a reference server, and waits for it while it is away.
 
     Raises:
@@ -157,44 +185,37 @@ class ServerReference:
         if fingerprint != self._fingerprint:
             raise ValueError(self._other_model())
 
-    def add_logprobs(
-        self, micro_batches: Sequence[MicroBatch], *, temperature: float
-    ) -> None:
-        for micro in micro_batches:
-            question = Question(
-                input_ids=micro.input_ids,
-                places=micro.places,
-                targets=micro.targets,
-                temperature=temperature,
+    def logprobs(self, micro: MicroBatch, *, temperature: float) -> torch.Tensor:
+        question = Question(
+            input_ids=micro.input_ids,
+            places=micro.places,
+            targets=micro.targets,
+            temperature=temperature,
+        )
+        count = len(micro.places)
+        try:
+            reply = self._connection.ask(
+                Call(
+                    method="POST",
+                    path=LOGPROBS,
+                    body=pack_question(question),
+                    limit=4 * count + SLACK_BYTES,
+                ),
+                # Whatever is there after an absence may have another token or
+                # model; it says so more surely to a question without a body.
+                on_return=self._check_model,
             )
-            count = len(micro.places)
-            try:
-                reply = self._connection.ask(
-                    Call(
-                        method="POST",
-                        path=LOGPROBS,
-                        body=pack_question(question),
-                        limit=4 * count + SLACK_BYTES,
-                    ),
-                    # Whatever is there after an absence may have another token or
-                    # model; it says so more surely to a question without a body.
-                    on_return=self._check_model,
-                )
-            except Refused as refusal:
-                if refusal.status == HTTPStatus.CONFLICT:
-                    raise ValueError(self._other_model()) from None
-                raise
-            if self._held is not None:
-                self._held.num_own += 1
-            logprobs = unpack_answer(reply, count=count).to(micro.mask.device)
-            micro.reference_logprobs = micro.spread(logprobs)
-
-    def after_step(self, step: int, policy: Policy) -> None:
-        """Stay as it is; configurations that want more are refused."""
+        except Refused as refusal:
+            if refusal.status == HTTPStatus.CONFLICT:
+                raise ValueError(self._other_model()) from None
+            raise
+        if self._held is not None:
+            self._held.num_own += 1
+        return unpack_answer(reply, count=count)
 
     def _other_model(self) -> str:
         return (
             f"The reference server at {self._connection.url} serves another model "
-            "than this run's starting model. Start it with --model set to the run's "
-            "model.path."
+            "than the run's reference. Start it with --model set to the run's "
+            "reference.model or, without one, its model.path."
         )

@@ -36,14 +36,18 @@ class Footprint:
         recomputes: bool,
         num_shards: int,
         largest_set: int = 0,
+        teacher: Dimensions | None = None,
+        parks_teacher: bool = False,
     ) -> None:
         """Measure micro-batches of `tokens`, in place of what is configured.
 
         `recomputes`: with gradient checkpointing. `num_shards`: processes that share
         what is trained and the reference. `largest_set`: rows of the largest of
-        `evaluation.sets`.
+        `evaluation.sets`. `parks_teacher`: it is on the GPU only while it is asked.
         """
         self._sizes = sizes
+        self._teacher = teacher
+        self._parks_teacher = parks_teacher
         self._stage = phase
         self._num_held_out = max(phase.config.data.num_eval_rows, largest_set)
         config = self._config = phase.config
@@ -108,19 +112,13 @@ class Footprint:
         if self._processes > 1:
             sizes, bytes_each = self._sizes, self._each
             # FSDP gathers embedding and head together
-            layer = (sizes.num_parameters - self._ends) // max(1, sizes.layers)
-            passing = (self._ends + layer) * (bytes_each + _FLOAT32)
+            layer = (sizes.num_parameters - _ends_of(sizes)) // max(1, sizes.layers)
+            passing = (_ends_of(sizes) + layer) * (bytes_each + _FLOAT32)
             return _FLOAT32 * self._num_trained // self._shards + passing
         own = 0
         if self._has_masters and not self._has_adapters:
             own = self._each * self._sizes.vocabulary * self._sizes.hidden
         return _FLOAT32 * self._num_trained + own
-
-    @property
-    def _ends(self) -> int:
-        """The weights of embedding and head."""
-        sizes = self._sizes
-        return sizes.vocabulary * sizes.hidden * (1 if sizes.is_tied else 2)
 
     @property
     def reference(self) -> int:
@@ -129,13 +127,16 @@ class Footprint:
         Of several processes each has its part of a frozen reference, and its ends whole
         where a full KL reads them.
         """
-        copies, whole = 0, self._sizes.num_parameters
-        if self._stage.reference_kind == "frozen":
-            # 4 bits cannot take over what was trained
-            copies = self._each * whole if self._stage.reference_moves else self._base
+        copies, sizes = 0, self._teacher or self._sizes
+        whole = sizes.num_parameters
+        if self._stage.reference_kind == "frozen" and not self._parks_teacher:
+            # 4 bits cannot take over what was trained, nor do they hold a teacher
+            is_whole = self._stage.reference_moves or self._teacher is not None
+            copies = self._each * whole if is_whole else self._base
             if self._config.reference.mix_every_steps and self._each < _FLOAT32:
                 copies += _FLOAT32 * whole
-            kept = self._ends if self._config.loss.kl_estimator == "full" else 0
+            is_full = self._config.loss.kl_estimator == "full"
+            kept = _ends_of(sizes) if is_full else 0
             share = (kept + (whole - kept) / self._shards) / whole
             copies = round(share * copies)
         if self._config.rollout.source == "start":
@@ -146,7 +147,9 @@ class Footprint:
 
     @property
     def measuring(self) -> int:
-        """The start, which is on a GPU only while the KL to it is measured."""
+        """The start or the teacher, where it is on a GPU only while it is asked."""
+        if self._parks_teacher and self._teacher is not None:
+            return self._each * self._teacher.num_parameters
         return self._base if self._measures_start and self._is_on_gpu else 0
 
     @property
@@ -360,6 +363,11 @@ class Footprint:
             return names
         endings = {t.strip().rpartition(".")[2] for t in model.lora_targets.split(",")}
         return [name for name in names if name in endings]
+
+
+def _ends_of(sizes: Dimensions) -> int:
+    """Count the weights of embedding and head."""
+    return sizes.vocabulary * sizes.hidden * (1 if sizes.is_tied else 2)
 
 
 # Linear maps that read the same tensor; attention's output is kept by attention itself.

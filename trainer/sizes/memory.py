@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from trainer.config import RunConfig
@@ -180,7 +181,7 @@ class MemoryEstimate:
     sampling: int  # logits of the token being drawn
     sleeping_engine: int  # vLLM, where it gives its memory back for an update
     ppo_critic: int  # what PPO would add for a critic of the policy's size
-    measuring: int = 0  # a start model that is parked elsewhere while it is not asked
+    measuring: int = 0  # a start or teacher that is parked elsewhere between its uses
     parked: int = 0  # in main memory: that model, or weights of a vLLM that sleeps
     reward_models: int = 0  # weights of those beside the policy
     reward_models_elsewhere: int = 0  # on the other device, so no part of the total
@@ -189,6 +190,7 @@ class MemoryEstimate:
     sizes: PassSizes | None = None  # chosen for the GPU; None: all are configured
     num_shards: int = 1  # processes that share what is trained and the reference
     is_least: bool = False  # the GPU is not known, so its sizes are the smallest
+    parks_teacher: bool = False  # for the GPU has no room for it
 
     @property
     def always(self) -> int:
@@ -218,6 +220,7 @@ def estimate(
     on_gpu: bool = False,
     gpu_bytes: int | None = None,
     largest_set: int = 0,
+    teachers: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> MemoryEstimate:
     """Peak memory of a run if every prompt and completion has its full length.
 
@@ -232,9 +235,11 @@ def estimate(
         gpu_bytes: memory of the GPU.
         largest_set: rows of the largest of `evaluation.sets`, whose files need not be
             here.
+        teachers: config.json of models that `reference.model` names; of others it is
+            read from the folder.
 
     Raises:
-        ValueError: the model's sizes are not known.
+        ValueError: the model's sizes are not known, or a teacher's.
     """
     if model_config is None:
         sizes = read_dimensions(config.model.path)
@@ -242,13 +247,22 @@ def estimate(
         sizes = dimensions_of(model_config)
     weighed = weigh_reward_models(config, on_gpu=on_gpu)
 
+    def teacher_of(phase: PhaseConfig) -> Dimensions | None:
+        source = phase.config.reference.model
+        if source is None or phase.reference_kind != "frozen":
+            return None
+        if teachers and source in teachers:
+            return dimensions_of(teachers[source])
+        return read_dimensions(source)
+
     def shared_by(num_shards: int, gpu_bytes: int | None) -> MemoryEstimate:
         return max(
             (
-                _estimate_phase(
+                _with_teacher(
                     phase,
                     sizes,
                     weighed,
+                    teacher_of(phase),
                     on_gpu=on_gpu,
                     gpu_bytes=gpu_bytes,
                     has_snapshot=config.has_snapshot,
@@ -270,6 +284,36 @@ def estimate(
     return shared_by(distributed.num_ranks, gpu_bytes)
 
 
+def _with_teacher(
+    phase: PhaseConfig,
+    sizes: Dimensions,
+    weighed: RewardWeights,
+    teacher: Dimensions | None,
+    *,
+    gpu_bytes: int | None,
+    **others: Any,
+) -> MemoryEstimate:
+    """Estimate a phase whose teacher waits in main memory if a GPU has no room for it.
+
+    One that is in parts, or that each update reads again, stays on the GPU.
+    """
+    estimated = partial(
+        _estimate_phase,
+        *(phase, sizes, weighed),
+        gpu_bytes=gpu_bytes,
+        teacher=teacher,
+        **others,
+    )
+    beside, config = estimated(), phase.config
+    stays = config.distributed.num_ranks > 1 or config.loss.kl_estimator == "full"
+    if teacher is None or gpu_bytes is None or stays:
+        return beside
+    is_on_gpu = takes_gpu(config.model.device, on_gpu=others["on_gpu"])
+    if not is_on_gpu or beside.total + SPARE_BYTES <= gpu_bytes:
+        return beside
+    return replace(estimated(parks_teacher=True), parks_teacher=True)
+
+
 def _estimate_phase(
     phase: PhaseConfig,
     sizes: Dimensions,
@@ -280,6 +324,8 @@ def _estimate_phase(
     has_snapshot: bool,
     largest_set: int,
     num_shards: int,
+    teacher: Dimensions | None = None,
+    parks_teacher: bool = False,
 ) -> MemoryEstimate:
     config = phase.config
 
@@ -292,6 +338,8 @@ def _estimate_phase(
             recomputes=passes.checkpointing,
             num_shards=num_shards,
             largest_set=largest_set,
+            teacher=teacher,
+            parks_teacher=parks_teacher,
         )
 
     longest = config.longest_sequence

@@ -56,7 +56,7 @@ def check(
     renderer = PromptRenderer(policy.tokenizer, config.data)
     prompts = [renderer.render(row) for row in read_rows(other)]
     check_consistent_setup(world, config)
-    check_consistent_content(world, policy=policy, prompts=prompts)
+    check_consistent_content(world, policy=policy, prompts=prompts, config=config)
 
 
 def test_processes_with_the_same_before_them_pass(model_folder, rows_path):

@@ -18,6 +18,7 @@ from tests.trainer.tiny import (
     read_events,
     run_trainer,
     write_config,
+    write_model,
 )
 from trainer.model.token_values import NAMES
 
@@ -53,6 +54,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "adaptive-kl": {"loss": {"kl_coef": 0.05, "kl_target": 0.5, "kl_horizon": 200}},
     "reset-reference": KL | {"reference": {"reset_every_steps": 2}},
     "mix-reference": KL | {"reference": {"mix_every_steps": 1, "mix_alpha": 0.3}},
+    "teacher": {
+        "advantage": {"weight": 0},
+        "loss": {"kl_coef": 1.0, "kl_ratio": True},
+        "reference": {"model": "teacher"},
+    },
     "process-credit": {"advantage": {"credit": "process"}, "reward": STEPS},
     "by-length": OFTEN
     | {
@@ -312,9 +318,10 @@ def test_two_processes_sample_ahead_as_one_does(model_folder, rows_path, tmp_pat
 def test_two_processes_train_as_one_does_in_any_kind_of_run(
     variant, model_folder, rows_path, tmp_path
 ):
-    config = write_config(
-        tmp_path, tree_of(model_folder, rows_path, **VARIANTS[variant])
-    )
+    tree = tree_of(model_folder, rows_path, **VARIANTS[variant])
+    if variant == "teacher":
+        tree["reference"] = {"model": str(write_model(tmp_path / "teacher", seed=3))}
+    config = write_config(tmp_path, tree)
 
     assert_same_story(together(config, "two"), alone(config, "one"))
 

@@ -14,6 +14,7 @@ from tests.trainer.tiny import (
     read_events,
     run_trainer,
     write_config,
+    write_model,
 )
 
 SHORT = {
@@ -38,6 +39,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mixed-reference": {
         "loss": {"kl_coef": 0.05},
         "reference": {"mix_every_steps": 2, "mix_alpha": 0.3},
+    },
+    "teacher": {
+        "advantage": {"weight": 0},
+        "loss": {"kl_coef": 1.0, "kl_ratio": True},
+        "reference": {"model": "teacher"},
     },
     "refill": {
         "reward": SHORT,
@@ -106,6 +112,7 @@ SOME = {
     "adaptive-kl-and-reset-reference",
     "entropy-control",
     "one-step-off-refill",
+    "teacher",
 }
 
 
@@ -142,6 +149,9 @@ def test_resumed_after_any_step_it_ends_the_same(
     )
     if phases is not None:
         tree["phases"] = phases
+    if "model" in tree.get("reference", {}):
+        write_model(tmp_path / "teacher", seed=3)
+        tree["reference"]["model"] = str(tmp_path / "teacher")
     config = write_config(tmp_path, tree)
     done = run_trainer("run", config, "--out", tmp_path / "whole")
     assert done.returncode == 0, done.stderr

@@ -253,6 +253,36 @@ def test_a_start_to_measure_to_is_on_a_gpu_before_there_are_gradients():
     assert of(model={"lora_rank": 4}).measuring == 0
 
 
+def test_a_teacher_is_counted_with_its_own_size_and_parked_without_room():
+    model = {"dtype": "bfloat16", "lora_rank": 4}
+    config = config_of(model=model, reference={"model": "teacher"})
+    large = LLAMA | {"num_hidden_layers": 60}
+    num_large = dimensions_of(large).num_parameters
+
+    def on(gpu_bytes: int | None, **parts: Any) -> MemoryEstimate:
+        changed = config.model_copy(update=parts)
+        return estimate(
+            changed,
+            LLAMA,
+            on_gpu=True,
+            gpu_bytes=gpu_bytes,
+            teachers={"teacher": large},
+        )
+
+    roomy = on(2**36)
+    tight = on(roomy.always + 2**30)
+
+    assert roomy.reference == on(None).reference == 2 * num_large
+    assert (roomy.measuring, roomy.parks_teacher) == (0, False)
+    assert (tight.reference, tight.measuring) == (0, 2 * num_large)
+    assert tight.parked == 2 * num_large
+    assert tight.parks_teacher
+    full = config.loss.model_copy(update={"kl_estimator": "full"})
+    assert not on(roomy.always + 2**30, loss=full).parks_teacher
+    with pytest.raises(ValueError, match=r"config\.json"):
+        estimate(config, LLAMA)
+
+
 def test_a_later_phase_has_a_copy_of_what_its_adapters_began_with():
     adapted = {
         "model": {"lora_rank": 4, "dtype": "bfloat16"},

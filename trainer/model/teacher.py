@@ -1,0 +1,113 @@
+"""Teachers: references that are another model than the run's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.hub import CONFIG, find_file
+from trainer.model.budget import memory_of
+from trainer.model.loading import read_settings
+from trainer.model.policy import Policy
+from trainer.sizes.memory import estimate
+from trainer.tokenizers import load_tokenizer
+
+
+def check_teacher(config: RunConfig, policy: Policy) -> None:
+    """Refuse a teacher that reads other tokens than the policy writes.
+
+    Models of one family may pad their vocabularies to different widths. Log-probs of
+    tokens compare all the same; a sum over the whole vocabulary does not.
+
+    Raises:
+        ValueError: with the first difference.
+    """
+    source, revision = config.reference.model, config.reference.revision
+    assert source is not None
+    own = policy.tokenizer.get_vocab()
+    tokens = load_tokenizer(source, revision=revision).get_vocab()
+    if difference := first_difference(own, tokens):
+        raise ValueError(
+            f"The teacher {source} has another tokenizer than {config.model.path}: "
+            f"{difference}. Choose a teacher of the same model family."
+        )
+    settings = read_settings(source, revision=revision).get_text_config()
+    width, own_width = settings.vocab_size, policy.head.weight.shape[0]
+    if width <= max(own.values()):
+        raise ValueError(
+            f"The teacher {source} has a vocabulary of {width} tokens, but its "
+            f"tokenizer {len(own)}. Choose another teacher."
+        )
+    if config.loss.kl_estimator == "full" and width != own_width:
+        raise ValueError(
+            f"The policy has a vocabulary of {own_width} tokens, its teacher of "
+            f'{width}, so loss.kl_estimator = "full" cannot compare them. Use "k3".'
+        )
+
+
+def first_difference(own: Mapping[str, int], other: Mapping[str, int]) -> str:
+    """Name the first token, by its id, that two vocabularies differ in; "" if none.
+
+    >>> first_difference({"a": 0, "b": 1}, {"a": 0, "c": 1})
+    "token 1 is 'b' for the policy and 'c' for the teacher"
+    """
+    ids = [token_id for _, token_id in own.items() ^ other.items()]
+    if not ids:
+        return ""
+
+    def named(vocabulary: Mapping[str, int]) -> str:
+        names = sorted(name for name, place in vocabulary.items() if place == min(ids))
+        return " or ".join(map(repr, names)) or "missing"
+
+    return (
+        f"token {min(ids)} is {named(own)} for the policy and {named(other)} for the "
+        "teacher"
+    )
+
+
+def parks_teacher(config: RunConfig, policy: Policy) -> bool:
+    """Return whether a teacher waits in main memory, for the GPU has no room for it.
+
+    Where a model's sizes are not known, it does: that costs a copy to the GPU in each
+    step. One in parts, or that each update reads again, stays where it is.
+    """
+    memory = memory_of(policy.device)
+    if memory is None or policy.whole is not policy:
+        return False
+    if config.loss.kl_estimator == "full":
+        return False
+    file = find_file(config.model.path, CONFIG, config.model.revision)
+    if file is None:
+        return True
+    try:
+        estimated = estimate(
+            config,
+            json.loads(file.read_bytes()),
+            on_gpu=True,
+            gpu_bytes=memory.total_bytes(),
+            teachers=teacher_settings(config),
+        )
+    except ValueError:
+        return True
+    return estimated.parks_teacher
+
+
+def teachers_of(config: RunConfig) -> Iterator[tuple[str, str | None]]:
+    """Yield source and revision of each phase's teacher in this process."""
+    for phase in config.phase_configs:
+        reference = phase.config.reference
+        if reference.model is not None and phase.reference_kind == "frozen":
+            yield reference.model, reference.revision
+
+
+def teacher_settings(config: RunConfig) -> dict[str, Any]:
+    """Return config.json of the teachers in this process, as far as there is one."""
+    files = {
+        source: find_file(source, CONFIG, revision)
+        for source, revision in teachers_of(config)
+    }
+    return {
+        source: json.loads(file.read_bytes()) for source, file in files.items() if file
+    }

@@ -1,0 +1,128 @@
+"""Privileged context: what the reference reads beside a completion's prompt.
+
+The reference then knows more than the policy, and is its teacher with the same weights:
+by a column of the row (arXiv:2601.18734), or by another completion of the group that
+succeeded (arXiv:2601.20802). The completion's tokens are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from trainer.config import ReferenceConfig, RunConfig
+from trainer.data import PromptRenderer, Row
+from trainer.rewards.rule import column_of
+from trainer.types import Group
+
+# A prompt that the reference reads; None: the policy's, (): the reference is not asked.
+ReferencePrompt = tuple[int, ...] | None
+
+
+def check_context(
+    rows: Iterable[Row],
+    renderer: PromptRenderer,
+    config: RunConfig,
+    *,
+    num_positions: int | None = None,
+) -> None:
+    """Refuse a column that no row has, and prompts that are too long with it.
+
+    Raises:
+        ValueError: naming the column or the first row.
+    """
+    reference, limit = config.reference, prompt_limit(config, num_positions)
+    if reference.context != "column":
+        return
+    has_any = False
+    for row in rows:
+        context = column_text(row, reference.context_column)
+        if context is None:
+            continue
+        has_any = True
+        num_tokens = len(prompt_with(context, row, renderer, reference))
+        if num_tokens > limit:
+            raise ValueError(
+                f"The teacher's prompt of row {row.index} (line {row.index + 1}) has "
+                f"{num_tokens:,} tokens; {limit:,} are allowed. Raise "
+                "reference.max_prompt_tokens or drop the row."
+            )
+    if not has_any:
+        raise ValueError(
+            f'No row has the column "{reference.context_column}" that '
+            "reference.context_column names. Name a column of the dataset, or answer."
+        )
+
+
+def reference_prompts(
+    groups: Sequence[Group],
+    renderer: PromptRenderer,
+    config: RunConfig,
+    *,
+    num_positions: int | None = None,
+) -> list[ReferencePrompt]:
+    """Return what the reference reads before each completion, group after group."""
+    reference, prompts = config.reference, list[ReferencePrompt]()
+    limit = prompt_limit(config, num_positions)
+    for group in groups:
+        if reference.context == "none":
+            prompts += [None] * len(group.completions)
+            continue
+        row, contexts = group.prompt.row, contexts_of(group, reference)
+        by_context: dict[str | None, ReferencePrompt] = {None: ()}
+        for context in contexts:
+            if context is not None and context not in by_context:
+                ids = prompt_with(context, row, renderer, reference)
+                by_context[context] = ids if len(ids) <= limit else ()
+        prompts += [by_context[context] for context in contexts]
+    return prompts
+
+
+def prompt_limit(config: RunConfig, num_positions: int | None) -> int:
+    """Return the most tokens that a prompt with its context may have.
+
+    Args:
+        num_positions: tokens of the longest text that the model was made for.
+    """
+    limit = config.reference.max_prompt_tokens
+    if num_positions is None:
+        return limit
+    return min(limit, num_positions - config.longest_completion)
+
+
+def contexts_of(group: Group, reference: ReferenceConfig) -> list[str | None]:
+    """Return the context of each completion; None where there is none.
+
+    The best of the others with a reward of `context_threshold`, of equal ones the
+    first.
+    """
+    if reference.context == "column":
+        text = column_text(group.prompt.row, reference.context_column)
+        return [text] * len(group.completions)
+    rewards = [score.total for score in group.scores]
+    ranked = sorted(
+        (-reward, place)
+        for place, reward in enumerate(rewards)
+        if reward is not None and reward >= reference.context_threshold
+    )
+    contexts = list[str | None]()
+    for own in range(len(rewards)):
+        best = next((place for _, place in ranked if place != own), None)
+        contexts.append(None if best is None else group.completions[best].policy_text)
+    return contexts
+
+
+def column_text(row: Row, name: str) -> str | None:
+    """Return a column of the row or its answer as text; None where it is empty."""
+    value = column_of({"answer": row.answer, **row.columns}, name, None)
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def prompt_with(
+    context: str, row: Row, renderer: PromptRenderer, reference: ReferenceConfig
+) -> tuple[int, ...]:
+    """Return token ids of a row's prompt with a context put into it."""
+    template = reference.context_template
+    return renderer.token_ids(row, template=template, context=context)
