@@ -86,7 +86,16 @@ def describe(config: RunConfig) -> dict[str, str]:
         if loss.kl_aggregation not in (None, loss.aggregation):
             kl += f", {_AGGREGATIONS[loss.kl_aggregation]}"
         every = reference.reset_every_steps
-        kind = reference.kind + (f", reset every {every:,}" if every else "")
+        kind = "teacher" if reference.model else reference.kind
+        reads = {
+            "column": reference.context_column,
+            "best_of_group": "the best of group",
+        }
+        if reference.context in reads:
+            kind += f" that reads {reads[reference.context]}"
+        kind += f", reset every {every:,}" if every else ""
+        if reference.mix_every_steps:
+            kind += f", mixed by {reference.mix_alpha:g}"
 
     passes, minibatches = optim.updates_per_batch, optim.minibatches
     updates = f"{passes * minibatches}"

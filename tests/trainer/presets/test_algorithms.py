@@ -304,8 +304,36 @@ def check(config: RunConfig, n: Numbers, published: tuple[Array, float]) -> None
 
 
 def test_every_preset_is_checked():
-    elsewhere = {"deepseekmath-process", "lora-without-regret"}
+    elsewhere = {"deepseekmath-process", "lora-without-regret", *TAUGHT}
     assert {*PUBLISHED, *elsewhere} >= set(preset_names())
+
+
+TAUGHT = ["distillation", "opsd", "sdpo"]
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_teachers_have_the_gradient_of_the_gap_as_an_advantage(name):
+    """tinker's loss: -Σ sg(r)·A·ln π with A = -(ln π - ln q), here as a token mean."""
+    config = config_of(name)
+    n = numbers(SPREAD)
+    logp = torch.from_numpy(n.logp).requires_grad_()
+    reference, mask = torch.from_numpy(n.ref), torch.from_numpy(n.mask)
+    old = torch.from_numpy(n.old)
+
+    loss, _ = policy_loss(
+        logp,
+        old,
+        torch.zeros(len(n.logp), dtype=torch.float64),
+        mask,
+        config.loss_of_run,
+        reference,
+    )
+    loss.backward()
+
+    now = logp.detach()
+    expected = mask * (now - old).exp() * (now - reference) / mask.sum()
+    assert config.advantage.weight == 0
+    torch.testing.assert_close(logp.grad, expected, rtol=0, atol=1e-12)
 
 
 def test_lora_without_regret_is_trls_algorithm():

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+import trainer.starter
 from tests.trainer.tiny import only, read_events, run_trainer
 from trainer.config import RunConfig
 from trainer.presets.preset import load_preset, preset_names
 
+TEACHER = Path(trainer.starter.__file__).parent / "countdown" / "model"
 SHORT = {
     "data": {"num_eval_rows": 0},
     "optim": {"num_steps": 3},
@@ -21,11 +23,12 @@ ALWAYS = {"loss", "reward/mean", "advantage/abs_mean", "grad_norm", "ratio/mean"
 
 
 def three_steps_of(name: str, starter: Path) -> RunConfig:
+    teacher = {"reference": {"model": str(TEACHER)}}
     return load_preset(name).config(
         model=str(starter / "model"),
         rows=str(starter / "rows.jsonl"),
         scaled=True,
-        changes=SHORT,
+        changes=SHORT | (teacher if name == "distillation" else {}),
     )
 
 
@@ -56,7 +59,7 @@ def check_three_steps(name: str, starter: Path, tmp_path: Path) -> None:
         assert set(metrics) >= ALWAYS
         assert math.isfinite(metrics["loss"])
         assert metrics["grad_norm"] > 0
-        assert metrics["advantage/abs_mean"] > 0
+        assert (metrics["advantage/abs_mean"] > 0) != config.distils
         assert ("kl/max" in metrics) == (config.loss.kl_coef > 0)
         assert "kl/mean" in metrics or event["step"] > 1
         for rule in config.reward.recipe.rules:
