@@ -52,6 +52,7 @@ TOKEN_COLORS = [
     ("logprob", "log-prob"),
     ("entropy", "entropy"),
     ("kl", "KL from reference"),
+    ("teacher", "distance to teacher"),
     ("ratio", "ratio"),
     ("clipped", "clipping"),
     ("advantage", "advantage"),

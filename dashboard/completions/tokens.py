@@ -34,6 +34,7 @@ NUMBERS = (
     "logprob",
     "old_logprob",
     "sampling_logprob",
+    "teacher_logprob",
     "entropy",
     "kl",
     "ratio",

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { describe, makeScale, show } from "../../static/js/group/tokens.js";
+import { addTeacher, describe, makeScale, show } from "../../static/js/group/tokens.js";
 
 const COMPLETION = {
   position: 0,
@@ -33,6 +33,23 @@ test("a ratio has two sides, symmetric in its logarithm", () => {
     scale.legend.map(({ text }) => text),
     ["0.607", "0.779", "1", "1.28", "1.65"],
   );
+});
+
+test("the distance to a teacher has two sides", () => {
+  const taught = { ...COMPLETION, teacher_logprob: [-0.1, -1, null] };
+  addTeacher(taught);
+  const scale = makeScale([taught], "teacher");
+
+  assert.deepEqual(taught.teacher, [0, -1, null]);
+  assert.deepEqual(taught.teacher.map(scale.levelOf), [0, -4, 0]);
+  assert.match(describe(taught, 1), /teacher log-prob −1 nats/);
+});
+
+test("a run without a teacher has no distance to one", () => {
+  const plain = { ...COMPLETION };
+  addTeacher(plain);
+
+  assert.equal(makeScale([plain], "teacher"), null);
 });
 
 test("an outlier does not compress the scale", () => {

@@ -45,6 +45,7 @@ class TokenValues:
     logprob: torch.Tensor  # nats, under the policy that the update began with
     old_logprob: torch.Tensor | None  # the batch began with; None: the ratio tells it
     sampling_logprob: torch.Tensor | None  # as the rollout engine reported it
+    teacher_logprob: torch.Tensor | None
     entropy: torch.Tensor
     kl: torch.Tensor | None
     ratio: torch.Tensor | None  # None: the objective compares with no other policy
@@ -113,6 +114,7 @@ def token_values(
         "logprob": logprobs.detach(),
         "old_logprob": micro.old_logprobs if is_of_sequence else None,
         "sampling_logprob": micro.sampling_logprobs if is_sampled else None,
+        "teacher_logprob": micro.reference_logprobs if config.distils else None,
         "entropy": entropy.detach(),
         "kl": spread(statistics.kl),
         "ratio": spread(statistics.ratio) if has_ratio else None,

@@ -186,6 +186,7 @@ class ChartFeatures:
     has_dual_clip: bool
     has_penalty: bool  # for length
     limits: tuple[float, float] | None  # of rewards; None: unknown
+    distils: bool = False  # the reference is a teacher
     has_percentiles: bool = True  # of the step's rewards; else their deviation
 
 
@@ -203,6 +204,7 @@ def features_of(config: RunConfig) -> ChartFeatures:
         eval_sets=tuple(dict.fromkeys([*own, *further])),
         has_reference=any(config.has_reference for config in configs),
         samples_kl=any(config.samples_kl for config in configs),
+        distils=any(config.distils for config in configs),
         has_dual_clip=any(config.loss.dual_clip is not None for config in configs),
         has_penalty=any(config.reward.overlong_buffer_tokens > 0 for config in configs),
         limits=_limits(configs),

@@ -58,12 +58,19 @@ MAX_NAME = 130
 # A figure takes milliseconds to validate, and most runs share these few.
 @lru_cache(maxsize=256)
 def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
-    """Reward, held-out reward, outcome of groups, and KL or entropy."""
+    """Reward, held-out reward, outcome of groups, and KL or entropy.
+
+    With a teacher, the distance to it comes first.
+    """
     second = (
         _held_out_rewards(features)
         if features.eval_sets
         else chart(LENGTH, "Mean over the step's completions", y="tokens")
     )
+    if features.distils:
+        title = "Log-prob of the policy minus the teacher's, mean over tokens"
+        distance = chart("distill/kl", title, y="nats per token")
+        return distance, second, _reward(features), _outcomes()
     last = (
         chart(
             "kl/mean",

@@ -60,6 +60,7 @@ SAMPLING = {
     "sleeping_engine": "vLLM, idle during updates",
 }
 MEASURING = {"measuring": "Start model"}
+TEACHER = {"reference": "Teacher", "measuring": "Teacher"}  # in place of these
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -323,6 +324,12 @@ def estimate_memory(
     on_gpu = any(
         device.is_gpu for device in offered
     )  # what reward models may take, too
+    teachers = {
+        path: tree
+        for phase in config.phase_configs
+        if (path := phase.config.reference.model) and path.startswith("/")
+        if (tree := read_model_config(Path(path))) is not None
+    }
 
     def estimated(device: Device | None) -> MemoryEstimate:
         is_gpu = device is not None and device.is_gpu
@@ -332,6 +339,7 @@ def estimate_memory(
             on_gpu=on_gpu,
             gpu_bytes=(device.memory_bytes or None) if device and is_gpu else None,
             largest_set=largest_set,
+            teachers=teachers,
         )
 
     try:
@@ -354,7 +362,7 @@ def estimate_memory(
         if device.memory_bytes and not device.is_gpu and device not in devices
     ]
     return replace(
-        _describe(needs, names[needs.first_step]),
+        _describe(needs, names[needs.first_step], config.config_at(needs.first_step)),
         least=least.total if least.is_least else 0,
         fits=tuple(
             Fit(
@@ -377,15 +385,18 @@ def _possible(config: RunConfig, devices: Sequence[Device]) -> list[Device]:
     return [device for device in devices if not device.is_gpu]
 
 
-def _describe(needs: MemoryEstimate, phase: str) -> Memory:
+def _describe(needs: MemoryEstimate, phase: str, config: RunConfig) -> Memory:
     peak, at_peak, otherwise = _peak(needs)
+    own_titles = TEACHER if config.reference.model is not None else {}
+    titles = ALWAYS | at_peak
+    titles |= {name: own_titles[name] for name in titles.keys() & own_titles}
     return Memory(
         peak=peak,
         phase=phase,
         total=needs.total,
-        parts=tuple(_parts(needs, {**ALWAYS, **at_peak})),
+        parts=tuple(_parts(needs, titles)),
         others=tuple(
-            (title, getattr(needs, name))
+            (own_titles.get(name, title), getattr(needs, name))
             for name, title in otherwise.items()
             if getattr(needs, name)
         ),

@@ -75,6 +75,7 @@ def check_draft(draft: LaunchDraft) -> Launch | None:
         if draft.start.fork is not None:
             check_course(config, draft.start, draft.problems)
         check_rows(config, dataset, draft.problems)
+        _check_teacher(config, draft.problems)
         versions = [dataset, *(chosen.version for chosen in sets)]
         if why := refuse_environment(config.environment.model_dump(), versions):
             draft.problems.add("environment.taskset", why)
@@ -89,6 +90,20 @@ def check_draft(draft: LaunchDraft) -> Launch | None:
         model_label=label_model(draft.model_path),
         evaluation_sets=sets,
     )
+
+
+def _check_teacher(config: RunConfig, problems: Problems) -> None:
+    for control, where, path in values_of(config, "reference.model"):
+        if path is not None and (sentence := check_model(path)):
+            problems.add(control, where + sentence)
+    for phase in config.phase_configs:
+        if phase.config.lacks_teacher:
+            problems.add(
+                "reference.model",
+                "With an advantage weight of 0 the run learns from a teacher alone. "
+                "Choose one.",
+            )
+            return
 
 
 def _check_choices(draft: LaunchDraft) -> None:

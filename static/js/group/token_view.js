@@ -1,6 +1,6 @@
 // Replaces texts by tokens, and shows the values of the selected token.
 
-import { describe, makeScale, makeTokens } from "./tokens.js";
+import { addTeacher, describe, makeScale, makeTokens } from "./tokens.js";
 
 const MAX_TOKENS = 4_096; // of a completion; more would make the page slow
 
@@ -98,6 +98,7 @@ export async function drawTokenView(page, onDrawn) {
   try {
     const found = await read(list.dataset.tokensOf, signal);
     completions = new Map(found.map((completion) => [completion.position, completion]));
+    found.forEach(addTeacher);
     const scale = makeScale(found, list.dataset.color);
     if (!scale) {
       notice.hidden = false;

@@ -10,6 +10,11 @@ const SCALES = {
   logprob: { words: "log-prob, nats", of: (value) => -value, sign: -1 },
   entropy: { words: "entropy, nats", of: (value) => value },
   kl: { words: "KL from reference, nats", of: (value) => value },
+  teacher: {
+    words: "log-prob of the policy less the teacher's, nats",
+    of: (value) => value,
+    isTwoSided: true,
+  },
   ratio: { words: "ratio", of: Math.log, isTwoSided: true, back: Math.exp },
   advantage: { words: "advantage", of: (value) => value, isTwoSided: true },
   coefficient: {
@@ -111,6 +116,8 @@ export function show(piece) {
 
 const VALUES = [
   ["sampling_logprob", "sampling log-prob", " nats"],
+  ["teacher_logprob", "teacher log-prob", " nats"],
+  ["teacher", "distance to teacher", " nats"],
   ["entropy", "entropy", " nats"],
   ["kl", "KL", " nats"],
   ["ratio", "ratio", ""],
@@ -133,6 +140,14 @@ const quote = (piece) =>
 function isUntrained({ turns = [] }, at) {
   const [, isPolicy] = turns.find(([, , end]) => at < end) ?? [null, true];
   return !isPolicy;
+}
+
+// A run without a teacher has no log-probs of one.
+export function addTeacher(completion) {
+  const { logprob, teacher_logprob: teacher } = completion;
+  completion.teacher = teacher?.map((value, at) =>
+    isNumber(value) && isNumber(logprob?.[at]) ? logprob[at] - value : null,
+  );
 }
 
 // All values of one token, in the order of the engine's formula.

@@ -61,6 +61,18 @@ def test_the_overview_has_four_charts():
     assert list(unevaluated)[1] == "completion/mean_length"
 
 
+def test_the_overview_of_a_run_with_a_teacher_begins_with_the_distance_to_it():
+    taught = _overview(reference={"model": "org/teacher"})
+
+    assert list(taught) == [
+        "distill/kl",
+        "eval/heldout/mean",
+        "reward/mean",
+        "group/frac_…",
+    ]
+    assert "distill/kl" in shown_metrics(_features(reference={"model": "org/teacher"}))
+
+
 def test_several_held_out_sets_are_lines_of_one_chart():
     one = _overview()["eval/heldout/mean"].figure
     chart = _overview(evaluation={"sets": {"hard": "a.jsonl"}})["eval/…/mean"]

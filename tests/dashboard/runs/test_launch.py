@@ -219,6 +219,19 @@ def test_an_invalid_model_is_refused(alice_client, team, filled, settings):
         assert ("config.json" in message) == (model == "/no/such/folder")
 
 
+def test_distillation_alone_needs_a_teacher(alice_client, team, filled):
+    filled |= {"advantage.weight": "0", "loss.kl_coef": "1"}
+    cases = {"": 1, "no model": 1, "org/teacher": 0}
+
+    for teacher, num_errors in cases.items():
+        status, page = _post(alice_client, team, filled | {"reference.model": teacher})
+
+        assert status == (422 if num_errors else 302), teacher
+        if num_errors:
+            assert len(_beside(page, "field-reference-model")) == num_errors
+    assert Run.objects.get().config["reference"]["model"] == "org/teacher"
+
+
 def test_more_prompts_than_rows_are_refused(alice_client, team, filled):
     _, held = _post(alice_client, team, filled | {"data.num_eval_rows": "200"})
     _, wide = _post(alice_client, team, filled | {"rollout.prompts_per_step": "137"})

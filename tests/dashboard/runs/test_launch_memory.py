@@ -96,6 +96,22 @@ def test_the_bars_parts_follow_one_another_to_its_end(db, model):
     assert "Reference model" in {part.title for part in parts}
 
 
+def test_a_teacher_is_a_part_of_its_own_size(db, model, tmp_path):
+    folder = tmp_path / "teacher"
+    folder.mkdir()
+    sizes = SIZES | {"num_hidden_layers": 2 * SIZES["num_hidden_layers"]}
+    (folder / "config.json").write_text(json.dumps(sizes))
+    config = _config(model, reference={"model": str(folder)})
+
+    parts = {part.title: part.num_bytes for part in estimate_memory(config).parts}
+
+    teachers = {str(folder): sizes}
+    assert parts["Teacher"] == estimate(config, SIZES, teachers=teachers).reference
+    assert parts["Teacher"] > parts["Weights"]
+    missing = _config(model, reference={"model": "org/teacher"})
+    assert "config.json" in estimate_memory(missing).problem
+
+
 def test_one_step_off_needs_all_parts_at_once(db, model):
     config = _config(
         model,

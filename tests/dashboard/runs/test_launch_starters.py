@@ -293,3 +293,10 @@ def test_an_existing_reward_of_a_starter_is_chosen(alice_client, team, starter):
 
     assert f'<option value="{saved.pk}" selected>Countdown v1' in page
     assert "data-start-recipe" not in page
+
+
+def test_starters_are_offered_as_teachers(alice_client, team, starter):
+    page = alice_client.get(f"/{team.slug}/runs/new").text
+
+    offered = page[page.index('<datalist id="offered-models">') :]
+    assert f'value="{starter}/model"' in offered[: offered.index("</datalist>")]
