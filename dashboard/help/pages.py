@@ -39,6 +39,7 @@ GROUPS = {
         "launch",
         "environments",
         "methods",
+        "distillation",
         "rollout-engines",
         "gpus-and-scale",
         "runs-on-a-cluster",

@@ -76,7 +76,7 @@ def make_starter(folder: Path, *, num_steps: int) -> Path:
             json.dumps(
                 {
                     "prompt": prompt_for(problem, chance),
-                    "answer": None,
+                    "answer": str(problem.target),
                     "columns": {
                         "numbers": list(problem.numbers),
                         "target": problem.target,
