@@ -37,7 +37,8 @@ NUM_SPARK = 60
 LEAST_POINTS = 10
 CONSTANT, EFFECTIVE = "group/frac_zero_std", "group/num_effective"
 LENGTH, TRUNCATED = "completion/mean_length", "completion/frac_truncated"
-READ = (REWARD, CONSTANT, EFFECTIVE, "kl/mean", "entropy", LENGTH, TRUNCATED)
+TEACHER = "distill/kl"
+READ = (REWARD, CONSTANT, EFFECTIVE, TEACHER, "kl/mean", "entropy", LENGTH, TRUNCATED)
 Trend = Literal["better", "worse", ""]
 Evaluated = Mapping[str, Series]
 Curves = dict[str, Curve]
@@ -353,16 +354,19 @@ def _is_stalled(reward: Curve) -> bool:
 def make_tiles(
     curves: Mapping[str, Curve], held_out: HeldOut | None, last_step: int
 ) -> list[Tile]:
-    """Means of the last tenth of the steps, as in the verdict."""
-    distance = "kl/mean" if curves["kl/mean"].values else "entropy"
-    title = title_of(distance).split(" to ")[0]
-    return [
-        _tile(REWARD, "Reward", curves[REWARD], last_step),
-        _held_out_tile(held_out),
-        _groups_tile(curves, last_step),
-        _tile(distance, title, curves[distance], last_step),
-        _length_tile(curves, last_step),
-    ]
+    """Means of the last tenth of the steps, as in the verdict.
+
+    With a teacher, the distance to it comes first.
+    """
+    reward = _tile(REWARD, "Reward", curves[REWARD], last_step)
+    scores = reward, _held_out_tile(held_out)
+    groups, length = _groups_tile(curves, last_step), _length_tile(curves, last_step)
+    if curves[TEACHER].values:
+        distance = _tile(TEACHER, title_of(TEACHER), curves[TEACHER], last_step)
+        return [distance, *scores[::-1], groups, length]
+    name = "kl/mean" if curves["kl/mean"].values else "entropy"
+    title = title_of(name).split(" to ")[0]
+    return [*scores, groups, _tile(name, title, curves[name], last_step), length]
 
 
 def _held_out_tile(held_out: HeldOut | None) -> Tile:

@@ -245,8 +245,9 @@ BY_CODE = {rule.code: rule for rule in RULES}
 def meaningless_rules(config: RunConfig) -> frozenset[str]:
     """Codes of rules that say nothing about a run.
 
-    Some runs compare no completions; and of the limits of the mismatch, one applies.
-    Where "auto" may be either number format, that is the limit of bfloat16.
+    Some runs compare no completions, some begin far from a teacher; and of the limits
+    of the mismatch, one applies. Where "auto" may be either number format, that is the
+    limit of bfloat16.
     """
     is_float32 = config.model.dtype == "float32" or (
         config.model.dtype == "auto" and config.model.device == "cpu"
@@ -254,4 +255,6 @@ def meaningless_rules(config: RunConfig) -> frozenset[str]:
     advantage = config.advantage
     compares = advantage.credit not in ("indicator", "ones") and advantage.weight > 0
     idle = {"mismatch_high" if is_float32 else "mismatch_float32"}
+    if config.distils:
+        idle |= {"kl", "kl_max", "kl_tail"}
     return frozenset(idle if compares else idle | {"no_signal"})

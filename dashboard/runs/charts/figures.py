@@ -67,10 +67,11 @@ def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
         if features.eval_sets
         else chart(LENGTH, "Mean over the step's completions", y="tokens")
     )
+    entropy = chart("entropy", "Of the policy's next token", y="nats per token")
     if features.distils:
         title = "Log-prob of the policy minus the teacher's, mean over tokens"
         distance = chart("distill/kl", title, y="nats per token")
-        return distance, second, _reward(features), _outcomes()
+        return distance, second, _reward(features), entropy
     last = (
         chart(
             "kl/mean",
@@ -80,7 +81,7 @@ def overview_charts(features: ChartFeatures) -> tuple[Chart, ...]:
             y="nats per token",
         )
         if features.has_reference or features.samples_kl
-        else chart("entropy", "Of the policy's next token", y="nats per token")
+        else entropy
     )
     return _reward(features), second, _outcomes(), last
 

@@ -68,7 +68,7 @@ def test_the_overview_of_a_run_with_a_teacher_begins_with_the_distance_to_it():
         "distill/kl",
         "eval/heldout/mean",
         "reward/mean",
-        "group/frac_…",
+        "entropy",
     ]
     assert "distill/kl" in shown_metrics(_features(reference={"model": "org/teacher"}))
 

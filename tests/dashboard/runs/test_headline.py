@@ -127,6 +127,16 @@ def test_a_forks_mean_begins_with_its_own_first_step():
     assert reward.hint.startswith("Mean of steps 117 to 118.")
 
 
+def test_the_distance_to_a_teacher_leads_the_numbers():
+    one = Curve(steps=[1], values=[0.2])
+    curves = defaultdict(Curve, {"reward/mean": one, "kl/mean": one, "distill/kl": one})
+
+    metrics = [tile.metric for tile in make_tiles(curves, None, 1)]
+
+    assert metrics[:3] == ["distill/kl", "eval/heldout/mean", "reward/mean"]
+    assert "kl/mean" not in metrics
+
+
 def test_a_few_values_are_stated_without_a_trend():
     for reward in (curve(0.25), curve(0.25, 0.5), curve(0.25, 0.5, 0.75)):
         text = verdict_of(reward, is_live=False)

@@ -130,6 +130,14 @@ def test_equal_rewards_say_nothing_where_none_are_compared(advantage, codes):
     assert sorted(meaningless_rules(config) - MISMATCH) == codes
 
 
+def test_a_run_with_a_teacher_may_be_far_from_it():
+    config = RunConfig.model_validate(
+        config_tree(Path("model"), Path("rows"), reference={"model": "teacher"})
+    )
+
+    assert {"kl", "kl_max", "kl_tail"} <= meaningless_rules(config)
+
+
 MISMATCH = {"mismatch_high", "mismatch_float32"}
 
 
