@@ -34,24 +34,21 @@ def check_context(
     reference, limit = config.reference, prompt_limit(config, num_positions)
     if reference.context != "column":
         return
-    has_any = False
-    for row in rows:
-        context = column_text(row, reference.context_column)
-        if context is None:
-            continue
-        has_any = True
-        num_tokens = len(prompt_with(context, row, renderer, reference))
-        if num_tokens > limit:
-            raise ValueError(
-                f"The teacher's prompt of row {row.index} (line {row.index + 1}) has "
-                f"{num_tokens:,} tokens; {limit:,} are allowed. Raise "
-                "reference.max_prompt_tokens or drop the row."
-            )
-    if not has_any:
+    contexts = [(row, column_text(row, reference.context_column)) for row in rows]
+    if not any(context for _, context in contexts):
         raise ValueError(
             f'No row has the column "{reference.context_column}" that '
             "reference.context_column names. Name a column of the dataset, or answer."
         )
+    for row, context in contexts:
+        template = reference.context_template
+        ids = renderer.token_ids(row, template=template, context=context or "")
+        if context and len(ids) > limit:
+            raise ValueError(
+                f"The teacher's prompt of row {row.index} (line {row.index + 1}) has "
+                f"{len(ids):,} tokens; {limit:,} are allowed. Raise "
+                "reference.max_prompt_tokens or drop the row."
+            )
 
 
 def reference_prompts(
@@ -72,7 +69,8 @@ def reference_prompts(
         by_context: dict[str | None, ReferencePrompt] = {None: ()}
         for context in contexts:
             if context is not None and context not in by_context:
-                ids = prompt_with(context, row, renderer, reference)
+                template = reference.context_template
+                ids = renderer.token_ids(row, template=template, context=context)
                 by_context[context] = ids if len(ids) <= limit else ()
         prompts += [by_context[context] for context in contexts]
     return prompts
@@ -84,10 +82,10 @@ def prompt_limit(config: RunConfig, num_positions: int | None) -> int:
     Args:
         num_positions: tokens of the longest text that the model was made for.
     """
-    limit = config.reference.max_prompt_tokens
-    if num_positions is None:
-        return limit
-    return min(limit, num_positions - config.longest_completion)
+    positions = num_positions or 2**31
+    return min(
+        config.reference.max_prompt_tokens, positions - config.longest_completion
+    )
 
 
 def contexts_of(group: Group, reference: ReferenceConfig) -> list[str | None]:
@@ -118,11 +116,3 @@ def column_text(row: Row, name: str) -> str | None:
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def prompt_with(
-    context: str, row: Row, renderer: PromptRenderer, reference: ReferenceConfig
-) -> tuple[int, ...]:
-    """Return token ids of a row's prompt with a context put into it."""
-    template = reference.context_template
-    return renderer.token_ids(row, template=template, context=context)

@@ -100,10 +100,12 @@ class Settings(Part):
     def lacks_teacher(self) -> bool:
         """True if the loss is the KL to the start alone, which teaches nothing."""
         loss, reference = self.loss, self.reference
-        others = loss.entropy_coef or loss.entropy_target or loss.sampler_penalty
-        moves = reference.reset_every_steps or reference.mix_every_steps
-        has_other = bool(others or moves) or loss.covariance == "kl"
-        return self.advantage.weight == 0 and not (self.distils or has_other)
+        others = (
+            *(self.distils, loss.entropy_coef, loss.entropy_target),
+            *(loss.sampler_penalty, loss.covariance == "kl"),
+            *(reference.reset_every_steps, reference.mix_every_steps),
+        )
+        return self.advantage.weight == 0 and not any(others)
 
     @property
     def samples_kl(self) -> bool:

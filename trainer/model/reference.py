@@ -89,20 +89,22 @@ def reference_server(config: RunConfig) -> ServerReference | VllmReference:
     source, revision = config.model.path, config.model.revision
     if wanted.model is not None:
         source, revision = wanted.model, wanted.revision
-    reference: ServerReference | VllmReference
-    if wanted.protocol == "vllm":
-        longest = config.longest_sequence
-        if wanted.context != "none":
-            longest = wanted.max_prompt_tokens + config.longest_completion
-        reference = VllmReference(
-            wanted.url, token=token, model=source, longest=longest
+    has_context = wanted.context != "none"
+    prompt = wanted.max_prompt_tokens if has_context else config.data.max_prompt_tokens
+    reference = (
+        VllmReference(
+            wanted.url,
+            token=token,
+            model=source,
+            longest=prompt + config.longest_completion,
         )
-    else:
-        reference = ServerReference(
+        if wanted.protocol == "vllm"
+        else ServerReference(
             wanted.url,
             token=token,
             fingerprint=model_fingerprint(source, revision=revision),
         )
+    )
     if wanted.model is not None:
         settings = read_settings(source, revision=revision)
         reference.vocabulary = settings.get_text_config().vocab_size

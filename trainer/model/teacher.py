@@ -57,13 +57,13 @@ def first_difference(own: Mapping[str, int], other: Mapping[str, int]) -> str:
     if not ids:
         return ""
 
-    def named(vocabulary: Mapping[str, int]) -> str:
-        names = sorted(name for name, place in vocabulary.items() if place == min(ids))
-        return " or ".join(map(repr, names)) or "missing"
-
+    policys, teachers = (
+        " or ".join(sorted(repr(t) for t, place in tokens.items() if place == min(ids)))
+        for tokens in (own, other)
+    )
     return (
-        f"token {min(ids)} is {named(own)} for the policy and {named(other)} for the "
-        "teacher"
+        f"token {min(ids)} is {policys or 'missing'} for the policy and "
+        f"{teachers or 'missing'} for the teacher"
     )
 
 

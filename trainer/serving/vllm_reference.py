@@ -95,30 +95,20 @@ class VllmReference(RemoteReference):
             )
 
     def logprobs(self, micro: MicroBatch, *, temperature: float) -> torch.Tensor:
+        """Return log-probs by several questions, of fewer sequences after a fault."""
         assert temperature == 1
-        values: list[float] = []
-        for first in range(0, len(micro.samples), _SEQUENCES):
-            rows = slice(first, first + _SEQUENCES)
-            values += self._ask(micro.samples[rows], micro.firsts[rows])
-        return torch.tensor(values)
-
-    def _ask(
-        self, samples: Sequence[TrainingSample], firsts: Sequence[int]
-    ) -> list[float]:
-        """Return log-probs of some sequences, fewer at a time where that fails."""
         values, done = list[float](), 0
-        while done < len(samples):
+        while done < len(micro.samples):
             rows = slice(done, done + self._num_sequences)
             try:
-                values += self._ask_once(samples[rows], firsts[rows])
+                values += self._ask_once(micro.samples[rows], micro.firsts[rows])
+                done = rows.stop
             except Refused as refusal:
                 is_fault = refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR
                 if not is_fault or self._num_sequences == 1:
                     raise
                 self._num_sequences //= 2
-            else:
-                done += self._num_sequences
-        return values
+        return torch.tensor(values)
 
     def _ask_once(
         self, samples: Sequence[TrainingSample], firsts: Sequence[int]

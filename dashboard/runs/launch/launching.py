@@ -96,14 +96,12 @@ def _check_teacher(config: RunConfig, problems: Problems) -> None:
     for control, where, path in values_of(config, "reference.model"):
         if path is not None and (sentence := check_model(path)):
             problems.add(control, where + sentence)
-    for phase in config.phase_configs:
-        if phase.config.lacks_teacher:
-            problems.add(
-                "reference.model",
-                "With an advantage weight of 0 the run learns from a teacher alone. "
-                "Choose one.",
-            )
-            return
+    if any(phase.config.lacks_teacher for phase in config.phase_configs):
+        problems.add(
+            "reference.model",
+            "With an advantage weight of 0 the run learns from a teacher alone. "
+            "Choose one.",
+        )
 
 
 def _check_choices(draft: LaunchDraft) -> None:

@@ -32,6 +32,7 @@ from tests.inputs.parsers.row import (
     spoilt,
 )
 from trainer.internet import HostAllowlist, Target
+from trainer.model.packing import TrainingSample
 from trainer.rewards.model_judge import client as judge
 from trainer.rollout import wire as rollout_wire
 from trainer.rollout.engine import Sampled, SamplingParams, SeededPrompt
@@ -39,6 +40,7 @@ from trainer.rollout.server_engine import RolloutClient
 from trainer.serving import reference_client
 from trainer.serving.client import Connection, _sentence
 from trainer.serving.reference_client import ServerReference
+from trainer.serving.vllm_reference import VllmReference
 
 HUB = HostAllowlist(action="A hub is asked", variable="X")
 
@@ -193,8 +195,14 @@ def check_model_servers(body: bytes) -> None:
     rollout = RolloutClient(
         "http://127.0.0.1:1", token="t", fingerprint="f", patience_seconds=0
     )
+    teacher = VllmReference("http://127.0.0.1:1", token="t", model="f", longest=9)
+    sample = TrainingSample(
+        prompt_ids=(1,), completion_ids=(2, 3), sampling_logprobs=(0.0, 0.0)
+    )
     acts: list[Callable[[], object]] = [
         reference.check_model,
+        teacher.check_model,
+        lambda: teacher._ask_once([sample], [1]),
         rollout._check_model,
         lambda: rollout.check_adapters(["a"], rank=1),
         lambda: rollout.load(["a"], rank=1, alpha=1.0),
@@ -238,9 +246,12 @@ PARSERS = [
            st.sampled_from([307, 409, 503]), NUMBERS.map(str) | st.sampled_from(["²", "1" * 400, ""])),
            check_client, ("cohort.http",)),
     Parser("what a model's server answers", BODIES | shaped(fingerprint=st.just("f"), max_length=NUMBERS,
-           can_take=JSON, version=NUMBERS, error=JSON).map(lambda tree: dumped(tree).encode()),
+           can_take=JSON, version=NUMBERS, error=JSON).map(lambda tree: dumped(tree).encode())
+           | shaped(data=st.lists(shaped(id=JSON, root=JSON, max_model_len=JSON) | JSON, max_size=3),
+                    choices=st.lists(shaped(index=NUMBERS, prompt_logprobs=JSON) | JSON, max_size=2)
+                    ).map(lambda tree: dumped(tree).encode()),
            check_model_servers, ("trainer.serving.reference_client", "trainer.rollout.server_engine",
-                                 "trainer.serving.client")),
+                                 "trainer.serving.client", "trainer.serving.vllm_reference")),
     Parser("batches of an outside trainer", st.binary(max_size=99).map(gzip.compress)
            | spoilt(gzip.compress(b"{}\n" * 99, mtime=0)) | st.binary(max_size=99), check_batch,
            ("dashboard.api.external_runs",)),
