@@ -152,6 +152,7 @@ def large_policy(**changes: Any) -> Any:
     facts = {
         "device": torch.device("cuda"),
         "num_parameters": 1_000_000_000,
+        "num_positions": None,
         "model": SimpleNamespace(
             dtype=changes.pop("dtype", torch.bfloat16), config=config
         ),
