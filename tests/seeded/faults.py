@@ -576,4 +576,18 @@ FAULTS = [
         "if False",
         "tests/dashboard/api/test_no_change_is_lost.py",
     ),
+    Fault(
+        "T8",
+        "trainer/model/packing.py",
+        "            if sample.reference_prompt_ids == ():",
+        "            if False:",
+        "tests/trainer/test_privileged.py",
+    ),
+    Fault(
+        "T9",
+        "trainer/privileged.py",
+        "in ranked if place != own",
+        "in ranked",
+        "tests/trainer/test_privileged.py",
+    ),
 ]
