@@ -289,9 +289,11 @@ def check_memory(config: RunConfig, world: World = ALONE) -> int:
     except ValueError:  # the sizes of this kind are not known
         return world.size
     is_known = estimated <= 1.05 * num_parameters(path, revision=revision)
-    if is_known and found.always > total:
+    # a parked teacher is there while it is asked
+    needed = found.always + (found.measuring if found.parks_teacher else 0)
+    if is_known and needed > total:
         raise ValueError(
-            f"The model, its optimizer and references need {found.always / 2**30:.1f} "
+            f"The model, its optimizer and references need {needed / 2**30:.1f} "
             f"GiB on each GPU, which has {total / 2**30:.1f} GiB. Use LoRA "
             "(model.lora_rank), more GPUs or a smaller model."
         )

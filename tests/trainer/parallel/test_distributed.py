@@ -59,6 +59,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "loss": {"kl_coef": 1.0, "kl_ratio": True},
         "reference": {"model": "teacher"},
     },
+    "privileged-context": {
+        "advantage": {"weight": 0},
+        "loss": {"kl_coef": 1.0, "kl_ratio": True},
+        "reference": {
+            "kind": "frozen",
+            "mix_every_steps": 1,
+            "context": "best_of_group",
+            "context_threshold": 0.5,
+        },
+    },
     "process-credit": {"advantage": {"credit": "process"}, "reward": STEPS},
     "by-length": OFTEN
     | {
