@@ -189,7 +189,10 @@ class MeasuredCompletion(_Record):
     # "gspo"; else it is logprob - ln ratio, or there is none.
     old_logprob: TokenNumbers | None = None
     sampling_logprob: TokenNumbers | None  # as the rollout engine reported it
-    teacher_logprob: TokenNumbers | None = None  # null: the reference is no teacher
+    # Left out where the reference is no teacher.
+    teacher_logprob: TokenNumbers | None = Field(
+        None, exclude_if=lambda numbers: numbers is None
+    )
     entropy: TokenNumbers | None  # nats, of the policy's distribution at the token
     kl: TokenNumbers | None  # to the reference, by the configured estimator
     ratio: TokenNumbers | None  # π/π_old; with "gspo" the sequence's
