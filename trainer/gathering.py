@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from trainer.algorithm.advantages import group_advantages
 from trainer.algorithm.credit import rule_rewards, rule_weights, step_rewards
 from trainer.config import RunConfig
+from trainer.curriculum import Draw
 from trainer.data import Prompt
 from trainer.parallel.world import ALONE, World
 from trainer.rewards.scoring import Score, penalised
@@ -232,6 +233,7 @@ class SampledBatch:
     own_prompts: frozenset[int]  # rows of the step's own prompts, without refills
     num_updates: int  # of the phase, that the weights had seen
     gathered: Gathered
+    drawn: Draw | None = None  # how a curriculum chose the prompts; None: it did not
 
     @property
     def groups(self) -> list[Group]:
@@ -256,6 +258,8 @@ def save_batch(folder: Path, batch: SampledBatch) -> None:
         "step": batch.step,
         "own_prompts": sorted(batch.own_prompts),
         "num_updates": batch.num_updates,
+        # of the places none is asked for any more, and there may be a million
+        "drawn": batch.drawn and asdict(replace(batch.drawn, places=[])),
         "num_rounds": gathered.num_rounds,
         "num_sampled_tokens": gathered.num_sampled_tokens,
         "has_signal": gathered.has_signal,
@@ -329,6 +333,7 @@ def load_batch(folder: Path, prompts: Sequence[Prompt]) -> SampledBatch:
         step=story["step"],
         own_prompts=frozenset(story["own_prompts"]),
         num_updates=story["num_updates"],
+        drawn=Draw.from_tree(tree) if (tree := story.get("drawn")) else None,
         gathered=Gathered(
             groups=groups[: story["num_kept"]],
             dropped=groups[story["num_kept"] :],

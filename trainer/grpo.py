@@ -90,9 +90,11 @@ def sample_batch(
     run: Run, phase: PhaseState, step: int, watch: Stopwatch, *, world: World
 ) -> SampledBatch:
     """Scored groups of a step; dynamic sampling may ask for further prompts."""
-    prompts_of_round = partial(phase.prompts, run.prompts.train, step)
+    drawn = phase.draw(step)
+    prompts_of_round = partial(phase.prompts, run.prompts.train, step, drawn=drawn)
     return SampledBatch(
         step=step,
+        drawn=drawn,
         own_prompts=frozenset(prompt.index for prompt in prompts_of_round(0)),
         num_updates=phase.num_updates,
         gathered=gather(
@@ -175,6 +177,7 @@ def train_on(
         gathered=gathered,
         minibatches=minibatches,
         own_prompts=batch.own_prompts,
+        drawn=batch.drawn,
         advantages=advantages,
         updates=updates,
         learning_rate=rate,

@@ -32,6 +32,7 @@ from trainer.config.reading import (
 )
 from trainer.config.run import CHANGEABLE, Phase, PhaseConfig, RunConfig
 from trainer.config.task import (
+    CurriculumConfig,
     DataConfig,
     ModelConfig,
     RewardConfig,
@@ -58,6 +59,7 @@ __all__ = [
     "Change",
     "ChangeList",
     "CheckpointConfig",
+    "CurriculumConfig",
     "DataConfig",
     "DistributedConfig",
     "EnvironmentConfig",

@@ -47,6 +47,7 @@ def complaints(config: Settings) -> Iterator[str]:
             "reward.overlong_buffer_tokens. Rename the rule."
         )
     yield from _sampling(config)
+    yield from _curriculum(config)
     yield from _environment(config)
     yield from _engine(config)
     yield from _one_step_off(config)
@@ -506,6 +507,25 @@ def _environment(config: Settings) -> Iterator[str]:
         yield (
             'advantage.credit = "preference" compares completions of one turn. Use '
             '"outcome", or set environment.kind to none.'
+        )
+
+
+def _curriculum(config: Settings) -> Iterator[str]:
+    curriculum = config.curriculum
+    if curriculum.kind == "off":
+        return
+    if config.rollout.source == "dataset":
+        yield (
+            f'curriculum.kind = "{curriculum.kind}" draws prompts by the pass rates of '
+            'sampled completions; rollout.source = "dataset" samples none. Set it to '
+            '"off".'
+        )
+    if (curriculum.kind, curriculum.score) == ("learnability", "signal") and (
+        config.rollout.group_size == 1
+    ):
+        yield (
+            'curriculum.score = "signal" is the chance that the rewards of a group '
+            'differ, but rollout.group_size is 1. Use "variance".'
         )
 
 

@@ -12,13 +12,14 @@ from trainer.config.loss import LossConfig
 from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import Part, about, read_about
 from trainer.config.settings import Settings
-from trainer.config.task import RewardConfig, RolloutConfig
+from trainer.config.task import CurriculumConfig, RewardConfig, RolloutConfig
 from trainer.config.training import EvaluationConfig, OptimConfig
 from trainer.rewards.spec import needs_sandbox
 
 # The rest belongs to the run as a whole.
 CHANGEABLE: dict[str, type[Part]] = {
     "rollout": RolloutConfig,
+    "curriculum": CurriculumConfig,
     "reward": RewardConfig,
     "advantage": AdvantageConfig,
     "loss": LossConfig,
@@ -175,6 +176,13 @@ class RunConfig(Settings):
             needs_sandbox(recipe)
             for phase in self.phase_configs
             for recipe in phase.config.reward.recipes
+        )
+
+    @property
+    def has_curriculum(self) -> bool:
+        """True if prompts are drawn by their pass rates in any phase."""
+        return any(
+            phase.config.curriculum.kind != "off" for phase in self.phase_configs
         )
 
     @property

@@ -11,6 +11,7 @@ from trainer.config.loss import LossConfig
 from trainer.config.objective import AdvantageConfig, ReferenceConfig
 from trainer.config.part import Part, about
 from trainer.config.task import (
+    CurriculumConfig,
     DataConfig,
     ModelConfig,
     RewardConfig,
@@ -39,6 +40,7 @@ class Settings(Part):
     model: ModelConfig
     data: DataConfig
     rollout: RolloutConfig = RolloutConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
     environment: EnvironmentConfig = EnvironmentConfig()
     reward: RewardConfig
     advantage: AdvantageConfig = AdvantageConfig()

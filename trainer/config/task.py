@@ -488,6 +488,136 @@ class RolloutConfig(Part):
         return tuple(url.strip() for url in (self.url or "").split(",") if url.strip())
 
 
+_NOT_POOLS: NoEffect = {
+    "the curriculum has no pools": {
+        "curriculum.kind": ["off", "learnability", "target"]
+    }
+}
+_NO_CURRICULUM: NoEffect = {"the curriculum is off": {"curriculum.kind": ["off"]}}
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Weight = Annotated[float, Field(ge=0, le=1_000)]
+
+
+class CurriculumConfig(Part):
+    """Choice of each step's prompts by their pass rates."""
+
+    kind: Literal["off", "pools", "learnability", "target"] = Field(
+        "off",
+        title="Curriculum",
+        description="Weight of a prompt when a step's prompts are drawn. pools: by its "
+        "pass rate. learnability: by what its group is expected to teach. target: by "
+        "the nearness of its pass rate to a target.",
+        json_schema_extra=about(
+            choices={
+                "off": "every prompt once per epoch",
+                "pools": "pools by pass rate",
+                "learnability": "groups that may teach first",
+                "target": "pass rates near a target first",
+            }
+        ),
+    )
+    pool_bounds: list[_Share] = Field(
+        [0.25, 0.75],
+        min_length=2,
+        max_length=2,
+        description="Highest pass rates of the hard and of the normal pool.",
+        json_schema_extra=about(is_json=True, no_effect=_NO_CURRICULUM),
+    )
+    pool_weights: list[_Weight] = Field(
+        [0.2, 1.0, 0.2],
+        min_length=3,
+        max_length=3,
+        description="Weights of a prompt in the hard, normal and easy pool.",
+        json_schema_extra=about(is_json=True, no_effect=_NOT_POOLS),
+    )
+    score: Literal["signal", "variance"] = Field(
+        "signal",
+        description="signal: chance that the rewards of a group differ. variance: "
+        "p(1 − p) of the pass rate p.",
+        json_schema_extra=about(
+            choices={
+                "signal": "chance that rewards differ",
+                "variance": "p(1 − p)",
+            },
+            no_effect={
+                "the weight is another": {"curriculum.kind": ["off", "pools", "target"]}
+            },
+        ),
+    )
+    target: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        title="Target pass rate",
+        description="Pass rate whose prompts have the highest weight.",
+        json_schema_extra=about(
+            no_effect={
+                "the curriculum has no target": {
+                    "curriculum.kind": ["off", "pools", "learnability"]
+                }
+            }
+        ),
+    )
+    unseen_weight: _Weight = Field(
+        1.0,
+        description="Weight of a prompt without a pass rate.",
+        json_schema_extra=about(section="Evidence", no_effect=_NO_CURRICULUM),
+    )
+    floor_weight: float = Field(
+        0.05,
+        gt=0,
+        le=1,
+        description="Lowest weight, so that every prompt can be drawn.",
+        json_schema_extra=about(no_effect=_NO_CURRICULUM),
+    )
+    decay: float = Field(
+        0.5,
+        ge=0,
+        lt=1,
+        title="Decay of evidence",
+        description="Share of the earlier evidence that a new group leaves. Lower "
+        "values follow the policy faster.",
+        json_schema_extra=about(no_effect=_NO_CURRICULUM),
+    )
+    start_from: str | None = Field(
+        None,
+        title="Pass rates to start from",
+        description="File of pass rates that By prompt exported: in the dashboard "
+        "pass-rates-run-N.jsonl of the team's run N. Empty: every prompt is unseen.",
+        json_schema_extra=about(no_effect=_NO_CURRICULUM, of_run=True),
+    )
+    drop_after: int = Field(
+        0,
+        ge=0,
+        le=1_000,
+        description="Groups in a row, all right or all wrong, after which a prompt is "
+        "out. 0: never.",
+        json_schema_extra=about(
+            section="Gate", unit="groups", no_effect=_NO_CURRICULUM
+        ),
+    )
+    recheck_every: int = Field(
+        50,
+        ge=1,
+        le=1_000_000,
+        description="Steps that a prompt stays out before it is drawn again.",
+        json_schema_extra=about(
+            unit="steps",
+            no_effect=_NO_CURRICULUM
+            | {"no prompt is dropped": {"curriculum.drop_after": [0]}},
+        ),
+    )
+
+    @field_validator("pool_bounds")
+    @classmethod
+    def _bounds_rise(cls, bounds: list[float]) -> list[float]:
+        if bounds != sorted(bounds):
+            raise ValueError(
+                f"The bounds must rise; got {bounds[0]:g} and {bounds[1]:g}. Swap them."
+            )
+        return bounds
+
+
 class RewardConfig(Part):
     """Reward of the completions."""
 

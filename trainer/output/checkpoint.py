@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from trainer.config import ModelConfig
+from trainer.curriculum import Beliefs
 from trainer.disk import (
     DiskFull,
     bytes_needed,
@@ -38,6 +39,7 @@ _STATE = "state.json"
 _OPTIMIZER = "optimizer.safetensors"
 _RNG = "torch_rng"  # in the optimizer's file
 _CONTROLLERS = "controllers.json"
+_BELIEFS = "curriculum.npz"
 MODEL = "model"
 _ADAPTERS = "adapters"
 _REFERENCE = "reference"
@@ -65,6 +67,8 @@ def save_checkpoint(
     start: FrozenReference | None = None,
     ahead: SampledBatch | None = None,
     controllers: Mapping[str, Any],
+    beliefs: Beliefs | None = None,
+    prompts_digest: str = "",
     before: Path | None = None,
     world: World = ALONE,
 ) -> SavedCheckpoint:
@@ -72,8 +76,8 @@ def save_checkpoint(
 
     model/ is a complete model, with adapters merged. Next to it are the adapters, an
     updated reference, the weights that a phase samples from and started with, the batch
-    sampled ahead for the next step, the optimizer, the adaptive controllers (as JSON)
-    and the position.
+    sampled ahead for the next step, the optimizer, the adaptive controllers (as JSON),
+    what a curriculum believes of the prompts, and the position.
 
     Files are written into a hidden folder, synced, listed with their SHA-256 in a
     manifest, and only then renamed, so a checkpoint is never incomplete.
@@ -83,6 +87,7 @@ def save_checkpoint(
     resume.
 
     Args:
+        prompts_digest: of the prompts that `beliefs` are about.
         before: the previous checkpoint, whose size estimates the space needed.
 
     Raises:
@@ -136,6 +141,8 @@ def save_checkpoint(
             start.save(unfinished / _START)
         if ahead is not None:
             save_batch(unfinished / _AHEAD, ahead)
+        if beliefs is not None:
+            beliefs.save(unfinished / _BELIEFS, digest=prompts_digest)
         _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
         _write(unfinished / _STATE, json.dumps(position).encode())
         return _seal(unfinished, folder / name)
@@ -278,6 +285,11 @@ def saved_controllers(path: Path) -> dict[str, Any]:
     """Return what adapts itself during the run, as `save_checkpoint` was given it."""
     controllers: dict[str, Any] = json.loads((path / _CONTROLLERS).read_bytes())
     return controllers
+
+
+def saved_beliefs(path: Path, *, prompts_digest: str) -> Beliefs | None:
+    """Return what a curriculum believed; None where it was off or about others."""
+    return Beliefs.load(path / _BELIEFS, digest=prompts_digest)
 
 
 def restore_optimizer(path: Path, optimizer: Optimizer) -> None:

@@ -267,14 +267,16 @@ def step_metrics(
     sampling/…, advantage/… and the updates cover all that was sampled or trained on.
     """
     groups = outcome.first_round
-    recipe = config.reward.recipe
     updated = update_metrics(outcome, samples_kl=config.samples_kl)
     if config.distils and config.loss.kl_estimator == "full":
         updated |= _given("distill/kl", updated.get("kl/mean"))
+    recipe, drawn = config.reward.recipe, outcome.drawn
+    signals = [signal_of(group.scores, recipe, step=step) for group in groups]
     return (
         reward_metrics(groups, recipe, ddof=config.advantage.ddof)
         | weight_metrics(recipe, step=step)
-        | signal_metrics([signal_of(g.scores, recipe, step=step) for g in groups])
+        | signal_metrics(signals)
+        | ({} if drawn is None else drawn.metrics(_by_row(groups, signals)))
         | completion_metrics(groups)
         | episode_metrics(groups)
         | sampling_metrics(outcome.gathered)
@@ -285,6 +287,11 @@ def step_metrics(
         | _given("entropy/coef", outcome.entropy_coef)
         | _given("staleness/mean", outcome.staleness)
     )
+
+
+def _by_row(groups: Sequence[Group], signals: Sequence[Signal]) -> dict[int, bool]:
+    pairs = zip(groups, signals, strict=True)
+    return {group.prompt.index: signal == "mixed" for group, signal in pairs}
 
 
 def _given(name: str, value: float | None) -> dict[str, float | None]:

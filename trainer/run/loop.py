@@ -40,6 +40,7 @@ from trainer.run.state import (
     apply_changes,
     enter_phase,
     load_state_dict,
+    note_pass_rates,
     state_dict,
     sync_weights,
     task_digest,
@@ -287,6 +288,9 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
     except ScoresMissing:
         keep(run, state)
         raise
+    gathered = outcome.gathered
+    # behind what was sampled ahead, so that a batch is drawn by what was known before
+    note_pass_rates(state, [*gathered.groups, *gathered.dropped], step=step)
     warn_of_sampling(run)
     warn_of_judges(run, state.config)
     has_diverged = state.setbacks.count(
@@ -298,7 +302,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         sync_weights(run, phase)
     record_ranks(run.log, run.world, run.policy.device, watch, step=step)
     metrics = run.journal.record_step(outcome, config, watch)
-    num_tokens = outcome.gathered.num_sampled_tokens
+    num_tokens = gathered.num_sampled_tokens
     state.sampled.append((num_tokens, metrics["time/generate"] or 0.0))
     state.done_steps = step
     print_line(
@@ -367,6 +371,8 @@ def write_checkpoint(run: Run, state: RunState, *, step: int) -> None:
         start=phase.start,
         ahead=run.prefetch.batch,
         controllers=state_dict(run, state),
+        beliefs=state.beliefs,
+        prompts_digest=run.prompts.digest if state.beliefs else "",
         before=state.newest_checkpoint,
         world=run.world,
     )

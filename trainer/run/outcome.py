@@ -13,6 +13,7 @@ from trainer.algorithm.advantages import Floats
 from trainer.algorithm.loss import BatchTotals
 from trainer.algorithm.token_stats import TokenStatistics
 from trainer.config import RunConfig
+from trainer.curriculum import Draw
 from trainer.gathering import Gathered
 from trainer.model.microbatches import Minibatch
 from trainer.model.reference import Reference
@@ -63,6 +64,7 @@ class StepOutcome:
     gathered: Gathered
     minibatches: Sequence[Minibatch]
     own_prompts: frozenset[int]  # rows of the step's own prompts, without refills
+    drawn: Draw | None = None  # how a curriculum chose them; None: it did not
     advantages: Floats  # [P, G] of the groups trained on
     updates: Sequence[UpdateResult]
     learning_rate: float

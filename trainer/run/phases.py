@@ -14,6 +14,7 @@ from trainer.algorithm.kl import AdaptiveKL
 from trainer.algorithm.loss import BatchTotals
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.config.run import PhaseConfig
+from trainer.curriculum import Beliefs, Draw, draw
 from trainer.data import DataOrder, Prompt
 from trainer.gathering import SampledBatch
 from trainer.model.optimizer import Optimizer
@@ -46,6 +47,7 @@ class PhaseState:
     kl: AdaptiveKL | None  # a weight that follows its target
     entropy: AdaptiveEntropy | None  # likewise
     start: FrozenReference | None  # sampled from, where the run's own start is not
+    beliefs: Beliefs | None = None  # of the run; None: it has no curriculum
     num_updates: int = 0
 
     @property
@@ -70,9 +72,33 @@ class PhaseState:
         """Return the number of one of the run's steps within the phase."""
         return step - self.phase_config.first_step + 1
 
-    def prompts(self, prompts: Sequence[Prompt], step: int, round: int) -> list[Prompt]:
+    def draw(self, step: int) -> Draw | None:
+        """Draw the prompts of a step by what is believed now; None: by their order."""
+        config = self.config
+        if self.beliefs is None or config.curriculum.kind == "off":
+            return None
+        return draw(
+            self.beliefs,
+            config.curriculum,
+            prompts_per_step=config.rollout.prompts_per_step,
+            group_size=config.rollout.group_size,
+            seed=derive(config.seed, "curriculum", step),
+            step=step,
+        )
+
+    def prompts(
+        self,
+        prompts: Sequence[Prompt],
+        step: int,
+        round: int,
+        *,
+        drawn: Draw | None = None,
+    ) -> list[Prompt]:
         """Return the prompts of a round of sampling; 0 is the step's own."""
-        places = self.order.round_indices(self.place(step), round)
+        if drawn is None:
+            places = self.order.round_indices(self.place(step), round)
+        else:
+            places = drawn.round_places(round)
         return [prompts[place] for place in places]
 
     def samples_ahead(self, step: int) -> bool:
@@ -147,6 +173,7 @@ def make_phase(
     prompts: Sequence[Prompt],
     saved: Path | None,
     on_slowed: OnSlowed,
+    beliefs: Beliefs | None = None,
 ) -> PhaseState:
     """Start a phase with the current policy, or resume it from a checkpoint.
 
@@ -160,6 +187,7 @@ def make_phase(
         prompts: all that may be trained on.
         saved: a checkpoint within the phase, whose weights the policy has already.
         on_slowed: as `make_source` tells it.
+        beliefs: about the prompts, of a run with a curriculum.
     """
     config = phase.config
     start = _start(phase, policy, saved)
@@ -188,6 +216,7 @@ def make_phase(
         if loss.entropy_target is None
         else AdaptiveEntropy(loss.entropy_coef),
         start=start,
+        beliefs=beliefs,
     )
     if saved is not None:
         restore_optimizer(saved, state.optimizer)

@@ -22,6 +22,7 @@ import transformers
 from trainer.config import RunConfig, require_packages, without_model_paths
 from trainer.config.agreement import complaints_of_many
 from trainer.console import print_line
+from trainer.curriculum import Beliefs, read_pass_rates
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
 from trainer.hub import CONFIG, check_source, find_file
@@ -35,7 +36,11 @@ from trainer.model.loading import (
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
 from trainer.model.teacher import check_teacher, teacher_settings, teachers_of
-from trainer.output.checkpoint import restore_policy, saved_controllers
+from trainer.output.checkpoint import (
+    restore_policy,
+    saved_beliefs,
+    saved_controllers,
+)
 from trainer.output.journal import Journal
 from trainer.output.log import EventLog
 from trainer.parallel.fsdp import ShardedPolicy
@@ -224,6 +229,9 @@ def prepare(
         )
         if phase.reference_kind == "server":
             reference_server(phase.config)
+    beliefs = _beliefs_of(config, paths, prompts)
+    if world.size > 1 and beliefs is not None:
+        _compare(world, {"file of pass rates": _digest([beliefs.alpha.tobytes()])})
     journal = Journal(log, policy.tokenizer)
     run = Run(
         world=world,
@@ -249,8 +257,28 @@ def prepare(
         budget=budget,
         done_steps=paths.done_steps,
         newest_checkpoint=paths.resume_from,
+        beliefs=beliefs,
     )
     return run, state
+
+
+def _beliefs_of(config: RunConfig, paths: RunPaths, prompts: Prompts) -> Beliefs | None:
+    """Return what a curriculum begins with, or had come to believe; None without one.
+
+    Raises:
+        ValueError: the file of pass rates cannot be read.
+    """
+    if not config.has_curriculum:
+        return None
+    if paths.resume_from is not None:
+        digest = prompts.digest
+        if saved := saved_beliefs(paths.resume_from, prompts_digest=digest):
+            return saved
+    beliefs = Beliefs.about(prompt.index for prompt in prompts.train)
+    if config.curriculum.start_from is not None:
+        folder = paths.config.parent
+        read_pass_rates(folder / config.curriculum.start_from, beliefs)
+    return beliefs
 
 
 def check_memory(config: RunConfig, world: World = ALONE) -> int:

@@ -12,11 +12,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from trainer.config import Change, ChangeList, RunConfig, change_settings
 from trainer.config.run import PhaseConfig
 from trainer.console import print_line
+from trainer.curriculum import Beliefs, right_of
 from trainer.data import Prompt, PromptRenderer
 from trainer.events import SettingsChanged
 from trainer.model.budget import MemoryBudget, memory_of
@@ -36,6 +38,7 @@ from trainer.rollout.select import lasting_engine, uses_own_decoder
 from trainer.run.outcome import UpdateResult
 from trainer.run.phases import PhaseState, make_phase
 from trainer.scoring import Scorer
+from trainer.types import Group
 
 HELD_OUT = "heldout"  # the set that is split off the run's own rows
 # Compiling takes about 10 s on a GPU, and spares a 0.5B model 80 ms of a step.
@@ -160,6 +163,7 @@ class RunState:
     applied_changes: set[int] = field(default_factory=set)  # by number
     has_unread_changes: bool = False
     current: PhaseState | None = None  # None: no phase has begun
+    beliefs: Beliefs | None = None  # about the prompts; None: there is no curriculum
     # Tokens sampled in each step since the process began, and seconds that it took.
     sampled: list[tuple[float, float]] = field(default_factory=list)
 
@@ -219,6 +223,8 @@ def task_digest(config: RunConfig, prompts: Prompts) -> str:
     before = {"engine": "transformers", "cache_gib": 4.0, "sleep": False}
     rollout |= {name: old for name, old in before.items() if rollout[name] == "auto"}
     tree = [config.seed, rollout, reward, prompts.digest]
+    if config.curriculum.kind != "off":  # else as before there were curricula
+        tree.append(config.curriculum.model_dump(mode="json"))
     if config.environment.is_there:  # else as before there were environments
         tree.append(config.environment.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
@@ -242,9 +248,26 @@ def enter_phase(
         prompts=run.prompts.train,
         saved=saved,
         on_slowed=run.slowed.append,
+        beliefs=state.beliefs,
     )
     state.budget.begin_phase(
         phase.config.optim.micro_batch_tokens, first_step=phase.first_step
+    )
+
+
+def note_pass_rates(state: RunState, groups: Sequence[Group], *, step: int) -> None:
+    """Take in the groups of a step, those that were not trained on too."""
+    config = state.phase.config
+    if state.beliefs is None or config.rollout.source == "dataset":
+        return
+    recipe = config.reward.recipe
+    outcomes = [right_of(group.scores, recipe, step=step) for group in groups]
+    state.beliefs.add_visits(
+        np.array([group.prompt.index for group in groups]),
+        right=np.array([right for right, _ in outcomes]),
+        scored=np.array([scored for _, scored in outcomes]),
+        step=step,
+        decay=config.curriculum.decay,
     )
 
 

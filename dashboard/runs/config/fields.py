@@ -36,7 +36,7 @@ RECIPE_FACTS = ("recipe.combine", "recipe.is_one_rule")
 # Settings by what one wants to change: titles, and the parts of the tree.
 TOPICS = {
     "": ("environment",),  # beside the dataset, whose prompts it continues
-    "Sampling": ("rollout", "data"),
+    "Sampling": ("rollout", "curriculum", "data"),
     "Reward and advantage": ("reward", "advantage"),
     "Loss and KL": ("loss", "reference"),
     "Model and optimizer": ("model", "optim"),

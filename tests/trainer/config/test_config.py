@@ -38,6 +38,19 @@ STEPS = OVERLONG | {
             },
             "got 2 with 2 processes",
         ),
+        (
+            {"curriculum": {"kind": "pools"}, "rollout": {"source": "dataset"}},
+            'rollout.source = "dataset"',
+        ),
+        (
+            {
+                "curriculum": {"kind": "learnability"},
+                "rollout": {"group_size": 1},
+                "advantage": {"baseline": "none"},
+            },
+            'Use "variance"',
+        ),
+        ({"curriculum": {"pool_bounds": [0.8, 0.2]}}, "must rise"),
         ({"advantage": {"credit": "process"}}, "each reasoning step"),
         (
             {"loss": {"kl_estimator": "full", "kl_coef": 0.1, "kl_in": "reward"}},

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from trainer.config import DataConfig
+from trainer.curriculum import Draw
 from trainer.data import Prompt, PromptRenderer, Row
 from trainer.gathering import Gathered, SampledBatch, load_batch, save_batch
 from trainer.rewards.scoring import Score
@@ -47,6 +48,16 @@ def batch(prompts) -> SampledBatch:
         step=8,
         own_prompts=frozenset({7, 9}),
         num_updates=28,
+        drawn=Draw(
+            places=[],
+            pools={"unseen": 1, "hard": 1, "normal": 0, "easy": 0},
+            num_out=1,
+            num_rechecked=0,
+            num_rows=3,
+            chances={7: 1 / 3, 9: 1.0},
+            expected={7: 0.1, 9: 0.2},
+            mean_expected=0.3,
+        ),
         gathered=Gathered(
             groups=[kept, replace(group_of(prompts[0], reward=0.0), step_scores=steps)],
             dropped=[group_of(prompts[2], reward=None)],

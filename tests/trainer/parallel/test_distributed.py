@@ -93,6 +93,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "reward": {"recipe": STEPS["recipe"]},
         "rollout": {"dynamic_sampling": "refill", "max_refills": 2},
     },
+    "curriculum": {
+        "curriculum": {"kind": "target", "drop_after": 1, "recheck_every": 2},
+        "rollout": {"dynamic_sampling": "refill"},
+        "reward": {"recipe": STEPS["recipe"]},
+    },
     "drop": {
         "reward": {"recipe": STEPS["recipe"]},
         "rollout": {"dynamic_sampling": "drop"},

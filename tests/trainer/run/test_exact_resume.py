@@ -29,6 +29,7 @@ ONE_STEP_OFF = {
     "rollout": {"one_step_off": True},
     "loss": {"importance_correction": "token_truncate", "kl_coef": 0.05},
 }
+POOLS = {"kind": "pools", "unseen_weight": 0.1}
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "adaptive-kl-and-reset-reference": {
@@ -103,6 +104,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "optim": {"minibatches": 2},
     },
     "kl-covariance": {"loss": {"covariance": "kl", "covariance_share": 0.1}},
+    "curriculum": ONE_STEP_OFF
+    | {
+        "reward": SHORT,
+        "rollout": {
+            "one_step_off": True,
+            "dynamic_sampling": "refill",
+            "max_refills": 2,
+        },
+        "curriculum": {"kind": "target", "drop_after": 1, "recheck_every": 2},
+    },
+    "curriculum-phases": {
+        "curriculum": {"kind": "learnability"},
+        "phases": [
+            {"name": "one", "num_steps": 2},
+            {"name": "two", "num_steps": 4, "changes": {"curriculum": POOLS}},
+        ],
+    },
     "scored-by-workers": {"reward": {"num_workers": 2}},
 }
 
@@ -110,6 +128,7 @@ SEVERAL = (2, 64)  # passes, and micro-batches in each: what holds most to be ke
 # A changing reference with a KL controller, and a batch sampled ahead in rounds.
 SOME = {
     "adaptive-kl-and-reset-reference",
+    "curriculum",
     "entropy-control",
     "one-step-off-refill",
     "teacher",
