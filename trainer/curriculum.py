@@ -107,7 +107,7 @@ class Beliefs:
         """
         is_scored = scored > 0
         right, scored = right[is_scored], scored[is_scored]
-        at = self._places(rows[is_scored])
+        at = self.places_of(rows[is_scored])
         self.alpha[at] = decay * self.alpha[at] + (1 - decay) * PRIOR + right
         self.beta[at] = decay * self.beta[at] + (1 - decay) * PRIOR + scored - right
         self.last_step[at] = step
@@ -117,11 +117,11 @@ class Beliefs:
 
     def add_counts(self, rows: Places, *, right: Floats, scored: Floats) -> None:
         """Begin with the pass rates of an earlier run."""
-        at = self._places(rows)
+        at = self.places_of(rows)
         self.alpha[at] += right
         self.beta[at] += scored - right
 
-    def _places(self, rows: Places) -> Places:
+    def places_of(self, rows: Places) -> Places:
         return np.searchsorted(self.rows, rows)
 
     def due_steps(self, config: CurriculumConfig) -> Places:

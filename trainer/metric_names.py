@@ -158,6 +158,50 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="higher",
         ),
     ),
+    "Curriculum": (
+        Metric(
+            "curriculum/unseen",
+            "Prompts drawn, unseen",
+            "share",
+            "The step's prompts without a pass rate.",
+        ),
+        Metric(
+            "curriculum/hard",
+            "Prompts drawn, hard",
+            "share",
+            "The step's prompts of the hard pool.",
+        ),
+        Metric(
+            "curriculum/normal",
+            "Prompts drawn, normal",
+            "share",
+            "The step's prompts of the normal pool.",
+        ),
+        Metric(
+            "curriculum/easy",
+            "Prompts drawn, easy",
+            "share",
+            "The step's prompts of the easy pool.",
+        ),
+        Metric(
+            "curriculum/num_out",
+            "Prompts out",
+            "prompts",
+            "Prompts that the gate left out.",
+        ),
+        Metric(
+            "curriculum/num_rechecked",
+            "Prompts rechecked",
+            "prompts",
+            "Prompts of the step that were out before.",
+        ),
+        Metric(
+            "curriculum/uniform_signal",
+            "Groups with signal in uniform order",
+            "share",
+            "Estimate from the drawn groups; a step's may lie outside 0 to 1.",
+        ),
+    ),
     "Dynamic sampling": (
         Metric(
             "sampling/frac_dropped",

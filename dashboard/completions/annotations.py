@@ -29,6 +29,7 @@ from dashboard.completions.models import (
     Tag,
     Thumb,
 )
+from dashboard.completions.prompts import pass_rate_lines
 from dashboard.completions.turns import preference_pair
 from dashboard.project.database import clean_text, fetch_all
 from dashboard.project.errors import UserError
@@ -308,5 +309,6 @@ def _line(row: dict[str, Any]) -> str:
 
 EXPORTS: dict[str, Callable[[Run], Iterator[str]]] = {
     "annotations": annotation_lines,
+    "pass-rates": pass_rate_lines,
     "preferences": preference_lines,
 }

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 
 from dashboard.completions.forms import FilterForm
 from dashboard.completions.pass_rates import GAP, KINDS, Kind
-from dashboard.completions.prompt_visits import Span
+from dashboard.completions.prompt_visits import NUM_LAST, Span
 from dashboard.project.forms import float_field
 
 CLASS_WORDS = {
@@ -59,7 +59,7 @@ class PromptFilterForm(FilterForm):
         "at_most": 25.0,
         "low": 1.0,
         "high": 99.0,
-        "visits": 3,
+        "visits": NUM_LAST,
         "sort": "pass",
         "page": 1,
     }
@@ -185,7 +185,7 @@ class PromptViewForm(FilterForm):
 
     behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
 
-    defaults: ClassVar[dict[str, Any]] = {"visits": 3, "page": 1}
+    defaults: ClassVar[dict[str, Any]] = {"visits": NUM_LAST, "page": 1}
 
     visits = forms.IntegerField(
         required=False, min_value=1, max_value=1_000_000, label="Last groups"

@@ -17,7 +17,7 @@ from django.http import Http404
 from numpy.typing import NDArray
 
 from dashboard.completions.models import Group
-from dashboard.completions.rewards import correctness_by_step
+from dashboard.completions.rewards import correctness_by_step, step_recipe
 from dashboard.completions.signals.records import (
     GROUP,
     PASSES,
@@ -28,6 +28,7 @@ from dashboard.completions.signals.records import (
 from dashboard.project.database import fetch_all
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
+from trainer.curriculum import place_within
 
 # Small, as a run may have a million.
 VISIT = np.dtype(
@@ -42,6 +43,7 @@ VISIT = np.dtype(
     ]
 )
 Visits = NDArray[np.void]
+NUM_LAST = 3  # groups of a prompt that its pass rate is of, unless chosen
 
 ROLLED_UP = """
 SELECT string_agg(int4send(step), ''::bytea ORDER BY step),
@@ -142,6 +144,25 @@ def _visits_of(groups: Records, passes: Records) -> Visits:
         visits[name] = groups[name]
     for name in ("num_scored", "num_right"):
         visits[name] = passes[name]
+    return visits
+
+
+def grade(run: Run, visits: Visits) -> Visits:
+    """Count right completions as a curriculum does, where no rule reads answers.
+
+    A completion then counts as its reward's place between the bounds of the recipe;
+    the sum of a group is rounded.
+    """
+    if run.is_imported:
+        return visits
+    visits, order = visits.copy(), np.argsort(visits["step"], kind="stable")
+    steps, starts = np.unique(visits["step"][order], return_index=True)
+    known = correctness_by_step(run, steps.tolist()).items()
+    for (step, correctness), at in zip(known, np.split(order, starts[1:]), strict=True):
+        if not correctness.full_scores and (recipe := step_recipe(run, step)):
+            shares = place_within(visits["mean"][at], recipe, step=step)
+            right = np.rint(np.nan_to_num(shares) * visits["num_scored"][at])
+            visits["num_right"][at] = right
     return visits
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -26,7 +27,14 @@ from dashboard.completions.pass_rates import (
     tally,
 )
 from dashboard.completions.prompt_forms import PromptFilterForm
-from dashboard.completions.prompt_visits import Span, Visits, find_span, read_visits
+from dashboard.completions.prompt_visits import (
+    NUM_LAST,
+    Span,
+    Visits,
+    find_span,
+    grade,
+    read_visits,
+)
 from dashboard.completions.rewards import correct_if, why_nothing_is_right
 from dashboard.completions.sparklines import Scale, draw_sparkline
 from dashboard.datasets.models import DatasetRow
@@ -226,6 +234,18 @@ def find_prompts(run: Run, form: PromptFilterForm) -> Found:
         correct_if=correct_if(run, span.last),
         problem=why_nothing_is_right(run, span.last),
     )
+
+
+def pass_rate_lines(run: Run) -> Iterator[str]:
+    """Write the pass rate of each prompt's last groups, for a curriculum to start."""
+    span = find_span(run, first=None, last=None)
+    if span is None:
+        return
+    rates = tally(grade(run, read_visits(run, span)), num_last=NUM_LAST)
+    columns = rates[rates["num_scored"] > 0][["prompt", "num_right", "num_scored"]]
+    for row, num_right, num_scored in columns.tolist():
+        rate = {"row": row, "num_right": num_right, "num_scored": num_scored}
+        yield json.dumps(rate) + "\n"
 
 
 def _choose(tallies: Tallies, form: PromptFilterForm) -> Tallies:

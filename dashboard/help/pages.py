@@ -40,6 +40,7 @@ GROUPS = {
         "environments",
         "methods",
         "distillation",
+        "curriculum",
         "rollout-engines",
         "gpus-and-scale",
         "runs-on-a-cluster",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from dashboard.accounts.access import (
@@ -16,6 +18,7 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Membership, Team
+from dashboard.analysis.curriculum import read_lab
 from dashboard.completions.groups import read_completions_of
 from dashboard.completions.learning_curve import describe, draw_curves, make_points
 from dashboard.completions.models import Group
@@ -31,6 +34,7 @@ from dashboard.completions.prompts import (
     Found,
     find_prompts,
     make_lines,
+    shorten,
     source_of_prompts,
 )
 from dashboard.completions.rewards import correct_if, why_nothing_is_right
@@ -38,10 +42,11 @@ from dashboard.datasets.import_forms import TargetForm
 from dashboard.pages.dataset_uploads import follow
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
-from dashboard.runs.queries import RELATED, get_run
+from dashboard.runs.queries import RELATED, get_run, pass_rates_file
 
 PROMPTS_PER_PAGE = 20
 MAX_RUNS = 100
+MAX_DROPPED = 50  # listed
 
 
 @require_safe
@@ -154,6 +159,33 @@ def _tiles(form: PromptFilterForm, counts: Counts) -> list[dict[str, Any]]:
         }
         for kind in kinds
     ]
+
+
+@require_safe
+@look_up(get_membership, run=get_run)
+def run_curriculum(request: Request, team: Team, run: Run) -> HttpResponse:
+    """Show what the run's curriculum drew, or a preview of one."""
+    lab = read_lab(run)
+    dropped = lab.dropped[:MAX_DROPPED] if lab else ()
+    version, positions = run.dataset_version, [each["prompt"] for each in dropped]
+    stored = version.rows.filter(position__in=positions) if version else ()
+    texts = {row.position: shorten(row.question) for row in stored}
+    address = reverse("run_new", args=[team.slug])
+    start = {"clone": run.pk, "curriculum.start_from": pass_rates_file(run.pk)}
+    previews = lab.previews if lab else ()
+    context = {
+        "team": team,
+        "run": run,
+        "tab": "prompts",
+        "lab": lab,
+        "dropped": [(each, texts.get(each["prompt"], "")) for each in dropped],
+        "previews": [
+            (each, f"{address}?{urlencode(start | {'curriculum.kind': each.kind})}")
+            for each in previews
+        ],
+        "can_launch": version is not None and not run.is_imported,
+    }
+    return render(request, "completions/curriculum.html", context)
 
 
 @require_safe

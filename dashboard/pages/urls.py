@@ -518,6 +518,11 @@ SAMPLES = [
     ),
     path("<int:run_id>/completions/", completions.completions, name="completions"),
     path("<int:run_id>/prompts/", prompts.run_prompts, name="run_prompts"),
+    path(
+        "<int:run_id>/prompts/curriculum/",
+        prompts.run_curriculum,
+        name="run_curriculum",
+    ),
     path("<int:run_id>/prompts/<int:prompt>/", prompts.run_prompt, name="run_prompt"),
     path("<int:run_id>/questions/", questions.run_questions, name="run_questions"),
     path(

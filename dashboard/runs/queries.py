@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -143,6 +144,18 @@ def _first_ancestor(run: Run) -> Run:
 def eval_rows(name: str) -> str:
     """Return the file name of an evaluation set in the run's folder."""
     return f"eval-{name}.jsonl"
+
+
+def pass_rates_file(run_id: int) -> str:
+    """Return the name of the file with a run's pass rates, in another run's folder."""
+    return f"pass-rates-run-{run_id}.jsonl"
+
+
+def find_pass_rates(name: str, *, team_id: int) -> Run | None:
+    """Find the team's run whose pass rates a file of this name has; one query."""
+    match = re.fullmatch(r"pass-rates-run-([1-9][0-9]{0,17})\.jsonl", name)
+    runs = Run.objects.kept().filter(team_id=team_id)
+    return runs.filter(pk=int(match[1])).first() if match else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,19 @@ from typing import Self
 
 from django.conf import settings
 
+from dashboard.completions.prompts import pass_rate_lines
 from dashboard.datasets.limits import RESERVED_BYTES
 from dashboard.datasets.row_storage import write_rows, write_some_rows
 from dashboard.observability.logging import trainer_variables as log_facts
 from dashboard.project.environment import ROOT, SECRETS, hub_token_path
 from dashboard.runs.changes import first_config
 from dashboard.runs.models import Run, SettingChange
-from dashboard.runs.queries import RunDirectory, eval_rows, run_directory
+from dashboard.runs.queries import (
+    RunDirectory,
+    eval_rows,
+    find_pass_rates,
+    run_directory,
+)
 from dashboard.supervision.workers import trainer_variables
 from trainer.config import Change, ChangeList
 from trainer.events import Event, SettingsChanged
@@ -228,6 +234,9 @@ def write_snapshot(
                 max_rows=evaluation_set.num_rows,
                 on_progress=on_progress,
             )
+        name = run.config.get("curriculum", {}).get("start_from") or ""
+        if source := find_pass_rates(name, team_id=run.team_id):
+            write_durably(directory.path / name, "".join(pass_rate_lines(source)))
     elif directory.config.read_text(encoding="utf-8") == text:
         return directory
     write_durably(directory.config, text)

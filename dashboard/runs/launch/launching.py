@@ -32,7 +32,12 @@ from dashboard.runs.launch.draft import LaunchDraft
 from dashboard.runs.launch.eval_sets import ChosenSet, choose_sets
 from dashboard.runs.launch.starts import Start
 from dashboard.runs.models import Checkpoint, EvaluationSet, Run, Sweep
-from dashboard.runs.queries import eval_rows, run_directory
+from dashboard.runs.queries import (
+    eval_rows,
+    find_pass_rates,
+    pass_rates_file,
+    run_directory,
+)
 from dashboard.runs.state import notify_workers
 from trainer.config import RunConfig, leaves, read_about
 
@@ -80,6 +85,7 @@ def check_draft(draft: LaunchDraft) -> Launch | None:
         if why := refuse_environment(config.environment.model_dump(), versions):
             draft.problems.add("environment.taskset", why)
         check_files(config, draft.choices.team, draft.problems)
+        check_pass_rates(config, dataset, draft.problems)
     if draft.problems or dataset is None or recipe is None:
         return None
     return Launch(
@@ -246,6 +252,23 @@ def check_files(config: RunConfig, team: str, problems: Problems) -> None:
                 f"{where}A phase can only use evaluation sets of the run: "
                 f"{names}. Omit evaluation.sets to use all.",
             )
+
+
+def check_pass_rates(
+    config: RunConfig, dataset: DatasetVersion, problems: Problems
+) -> None:
+    """Refuse files that Cohort does not write itself, and those about other rows."""
+    name = config.curriculum.start_from
+    if name is None:
+        return
+    source = find_pass_rates(name, team_id=dataset.dataset.team_id)
+    if source is None or source.dataset_version_id != dataset.pk:
+        problems.add(
+            "curriculum.start_from",
+            f"“{name[:60]}” is no file of pass rates on {dataset}. Enter "
+            f"{pass_rates_file(0).replace('0', 'N')}, with the number N of one of the "
+            "team's runs on this dataset version.",
+        )
 
 
 def _is_server(team: str, token_file: str, url: str | None) -> bool:

@@ -1,0 +1,4 @@
+// Charts of a run's curriculum.
+import { drawCards } from "../charts/cards.js";
+
+drawCards("curriculum-figures", () => {});
