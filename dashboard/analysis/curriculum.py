@@ -32,7 +32,7 @@ from trainer.config import CurriculumConfig
 from trainer.curriculum import POOLS, Beliefs, weights_of
 
 MAX_STEPS = 5_000  # the newest, of a longer run
-MAX_COLUMNS = 80  # of a chart over steps
+MAX_COLUMNS = 30  # of a chart over steps: single estimates are noisy
 MAX_WEIGHED = 2_000_000  # prompts at all steps of a preview
 PREVIEWED = ("pools", "learnability")
 POOL_METRICS = tuple(f"curriculum/{pool}" for pool in POOLS)

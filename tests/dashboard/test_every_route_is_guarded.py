@@ -223,6 +223,7 @@ VIEWERS_POST = {
     "completions": 405,
     "run_prompts": 403,
     "run_prompt": 405,
+    "run_curriculum": 405,
     "prompts_of_runs": 405,
     "run_reward_log": 405,
     "run_signals": 405,
