@@ -30,6 +30,7 @@ Places = NDArray[np.int64]
 POOLS = ("unseen", "hard", "normal", "easy")
 PRIOR = 1.0  # of α and of β: any pass rate is as likely as another
 _TARGET_WIDTH = 0.02  # 2σ² of the weight around the target, as σ = 0.1
+_MOST_SCORED = 1e9  # completions of a prompt
 _TOLERANCE = 1e-5  # of sums of graded rewards, which may be float32
 
 
@@ -167,7 +168,7 @@ def read_pass_rates(path: Path, beliefs: Beliefs) -> None:
             row, right, scored = (
                 entry[name] for name in ("row", "num_right", "num_scored")
             )
-            if not (isinstance(row, int) and 0 <= right <= scored < np.inf):
+            if not (isinstance(row, int) and 0 <= right <= scored <= _MOST_SCORED):
                 raise ValueError
         except (ValueError, TypeError, LookupError, RecursionError):
             raise ValueError(

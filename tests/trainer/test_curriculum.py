@@ -277,6 +277,7 @@ def test_a_run_begins_with_the_pass_rates_of_a_file(tmp_path):
         '{"row": 1.5, "num_right": 1, "num_scored": 8}',
         '{"row": 1, "num_right": NaN, "num_scored": 8}',
         '{"row": 1, "num_right": 1, "num_scored": 1e999}',
+        f'{{"row": 1, "num_right": 1, "num_scored": {10**400}}}',
         '{"row": 1, "num_right": "a", "num_scored": 8}',
     ],
 )
