@@ -36,7 +36,7 @@ def button(page: Page, chart: str, part: str) -> Locator:
 
 
 def test_charts_are_arranged_by_keyboard_and_saved_as_a_board(page, team, story):
-    open_charts(page, story, "lr,no-such,reward-mean,entropy")
+    open_charts(page, story, "lr,no-such,reward/mean,entropy")
     assert order(page) == ["lr", "reward-mean", "entropy"]
     expect(page.locator("[data-missing]")).to_contain_text("1 of 4")
 
@@ -87,6 +87,17 @@ def test_charts_are_arranged_by_keyboard_and_saved_as_a_board(page, team, story)
     page.get_by_role("button", name="Show all").click()
     page.reload()
     expect(page.locator("#chart-reward-mean")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_a_link_to_a_chart_shows_it_on_a_board_without_it(page, story):
+    for name, is_shown in (
+        ("chart-entropy", "chart-entropy"),
+        ("machine", "chart-machine-cpu"),
+    ):
+        page.goto("about:blank")
+        page.goto(f"/alpha/runs/{story.run.pk}/metrics/?show=lr#{name}")
+        expect(page.locator(f"#{is_shown}")).to_be_visible()
 
 
 @pytest.mark.slow

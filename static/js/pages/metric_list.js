@@ -11,6 +11,13 @@ import {
 
 const PREFIX = "chart-";
 
+// The id of a card, from a metric's name or from the code of its chart.
+export function cardId(name) {
+  return (
+    PREFIX + name.replaceAll(/[^A-Za-z0-9_]+/g, "-").replaceAll(/^[-_]+|[-_]+$/g, "")
+  );
+}
+
 export class MetricList {
   #root;
   #items = new Map(); // id of a card -> item
@@ -22,7 +29,7 @@ export class MetricList {
     this.#root = root;
     this.#onChange = onChange;
     const names = new URLSearchParams(location.search).get("show")?.split(",") ?? [];
-    for (const name of names.filter(Boolean)) this.chosen.add(PREFIX + name);
+    for (const name of names.filter(Boolean)) this.chosen.add(cardId(name));
     for (const item of root.querySelectorAll("[data-item]")) this.#add(item);
     root.addEventListener("change", ({ target }) => {
       const item = target.closest("[data-item]");

@@ -16,7 +16,7 @@ import { setText } from "../live/announce.js";
 import { isBound, sig3 } from "../live/numbers.js";
 import { ArrangedCharts } from "./arranged_charts.js";
 import { openBoard, showBoard } from "./boards.js";
-import { MetricList } from "./metric_list.js";
+import { cardId, MetricList } from "./metric_list.js";
 import { store } from "./run.js";
 import { drawRunCharts } from "./run_charts.js";
 import { linkSignals } from "./signals.js";
@@ -63,10 +63,9 @@ function figureOf(metric) {
 // From the template: the server sends no card for each of hundreds of metrics.
 function makeCard(metric) {
   const card = blank.content.firstElementChild.cloneNode(true);
-  const id = metric.replaceAll(/[^A-Za-z0-9_]+/g, "-").replaceAll(/^[-_]+|[-_]+$/g, "");
-  card.id = `chart-${id}`;
+  card.id = cardId(metric);
   card.dataset.metric = metric;
-  card.querySelector("[data-chart]").dataset.chart = id;
+  card.querySelector("[data-chart]").dataset.chart = card.id.replace("chart-", "");
   const heading = card.querySelector(".chart-title");
   heading.textContent = titleWithoutUnit(metric);
   heading.title = metric;
@@ -152,6 +151,9 @@ function addNew() {
 // A search, a choice and an address show flat charts too.
 function find() {
   const cards = placeFirst();
+  const named = root.querySelector(
+    `:is(.chart, section)[id="${CSS.escape(location.hash.slice(1))}"]`,
+  );
   const { matches, error } = makeMatcher(search.value);
   const isSearched = search.value.trim() !== "";
   const folded = [];
@@ -162,7 +164,7 @@ function find() {
   const isFound = (name, title) => [name, title, `${name} ${title}`].some(matches);
   const show = (card, { found, metrics }) => {
     if (found) listed.add(card.id);
-    const isNamed = location.hash === `#${card.id}`;
+    const isNamed = named?.contains(card) ?? false;
     const isWanted = isSearched ? found : list.has(card.id) || isNamed;
     const isFolded =
       isFlat(metrics, store) && !isSearched && !list.isNarrowed && !isNamed;
