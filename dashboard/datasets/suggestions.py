@@ -510,9 +510,11 @@ def suggest_rule(rows: Sequence[Row]) -> RuleSuggestion | None:
         return None
     num_numbers = sum(_is_number(text) for text in texts)
     if num_numbers >= MOST * len(texts):
-        share = "The" if num_numbers == len(texts) else f"{num_numbers} of {len(texts)}"
+        counted = "The" if num_numbers == len(texts) else f"{num_numbers} of the"
         return RuleSuggestion(
-            kind="numeric_answer", params={}, reason=f"{share} answers are numbers."
+            kind="numeric_answer",
+            params={},
+            reason=f"{counted} first {len(texts)} answers are numbers.",
         )
     if any("\\" in text or "^" in text for text in texts):
         short = sum(len(text) <= _FORMULA_CHARS for text in texts)

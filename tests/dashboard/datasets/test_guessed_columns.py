@@ -300,6 +300,13 @@ def test_wrapped_numbers_get_the_numeric_rule_which_reads_them(answers):
         assert score(rule.kind, answer, answer, **rule.params) == 1.0
 
 
+def test_a_suggested_rule_says_how_many_answers_it_was_read_from():
+    rule = suggest_rule([Row(prompt="Q", answer=str(n)) for n in range(12)])
+
+    assert rule is not None
+    assert "first 12" in rule.reason
+
+
 @pytest.mark.parametrize("answer", ["Route 66", "COVID-19", "7 or 8", "July 4"])
 def test_texts_that_contain_a_number_get_the_exact_rule(answer):
     rule = suggest_rule([Row(prompt="Q", answer=answer)])
