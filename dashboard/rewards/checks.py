@@ -183,10 +183,10 @@ def find_high_baselines(
 
 def _rows_checked(num_checked: int, num_rows: int) -> str:
     """
-    >>> "all 12 rows", "200 checked rows (of 5,000)"
+    >>> "12 rows", "200 checked rows (of 5,000)"
     """
     if num_checked == num_rows:
-        return f"all {num_rows:,} rows"
+        return f"{num_rows:,} rows"
     return f"{num_checked:,} checked rows (of {num_rows:,})"
 
 

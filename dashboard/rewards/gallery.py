@@ -66,6 +66,7 @@ TEMPLATES = {
         _template("maths", "Maths", "math_verify", tags=True),
         _template("choice", "Multiple choice", "multiple_choice", tags=True),
         _template("code", "Code tests", "code_tests"),
+        _template("python", "Python function", "python_function"),
         _template("json", "JSON", "json_schema"),
         _template("judge", "LLM judge", "llm_judge"),
     )

@@ -151,7 +151,9 @@ class Bench:
     @property
     def num_scored(self) -> int:
         return sum(
-            attempt.trial is not None and attempt.trial.score is not None
+            attempt.trial is not None
+            and attempt.trial.score is not None
+            and attempt.trial.score.total is not None
             for group in self.groups
             for attempt in group.tried
         )

@@ -333,6 +333,14 @@ def test_a_rule_without_a_score_is_marked_with_its_reason(alice_client, version)
     assert answer.text.count('class="cell-error ') == 2
 
 
+def test_completions_without_a_reward_are_not_counted_as_scored(alice_client, version):
+    data = fields(("countdown", {}), **{"completion-1": "2\n---\n3"})
+
+    bench = alice_client.post(SCORES, data).context["bench"]
+
+    assert (bench.num_scored, bench.num_completions) == (0, 2)
+
+
 def test_scores_that_no_process_was_free_for_are_asked_for_again(
     alice_client, version, monkeypatch
 ):
@@ -369,7 +377,7 @@ def test_the_datasets_rows_are_checked(alice_client, team):
     answer = alice_client.post(ROWS, fields(*NUMERIC))
     own = alice_client.post(ROWS, fields(*NUMERIC, source="own"))
 
-    assert "1 of all 3" in answer.text
+    assert "1 of 3" in answer.text
     assert '"rows": "1"' in answer.text
     assert own.context["findings"] == []
 
@@ -383,7 +391,7 @@ def test_the_launch_form_shows_the_same_findings(alice_client, team):
         "/alpha/rewards/findings", {"recipe": recipe.pk, "dataset": version.pk}
     ).text
 
-    assert "1 of all 3" in page
+    assert "1 of 3" in page
     assert f"/alpha/rewards/{recipe.recipe_id}/edit?version=1" in page
 
 

@@ -114,7 +114,7 @@ def test_the_number_of_checked_references_is_shown():
 
     assert "2 of 40" in part.sentence
     assert "4,000" in part.sentence
-    assert "2 of all 40" in whole.sentence
+    assert "2 of 40 rows" in whole.sentence
     assert part.positions == (4, 9)
 
 
