@@ -25,7 +25,7 @@ from dashboard.accounts.access import (
 )
 from dashboard.accounts.models import Membership, Team
 from dashboard.alerts.models import Alert, AlertState
-from dashboard.analysis.comments import mentions_of
+from dashboard.analysis.comments import mentions_of, see_mentions
 from dashboard.analysis.reports.models import Report
 from dashboard.datasets.limits import is_disk_full
 from dashboard.help.pages import MAX_QUERY, all_pages
@@ -204,12 +204,9 @@ def shell_status(request: Request, membership: Membership) -> HttpResponse:
 @require_safe
 @look_up(get_membership)
 def notifications(request: Request, membership: Membership) -> HttpResponse:
-    """Show the notifications. This marks ended runs as seen."""
+    """Show the notifications. This marks mentions and ended runs as seen."""
     opened = timezone.now()  # a run that ends while they are read is new next time
     count_news([membership], of=membership)
-    firing = Alert.objects.filter(
-        run__team=membership.team, run__deleted_at=None, is_muted=False
-    )
     newest = Run.objects.filter(team=membership.team).order_by("-pk").values("pk")
     ended = Run.objects.kept().filter(
         pk__in=newest[:NEWEST_RUNS],
@@ -219,19 +216,29 @@ def notifications(request: Request, membership: Membership) -> HttpResponse:
     )
     paused = Run.objects.filter(team=membership.team, state=RunState.PAUSED)
     by_person = Q(pause_reason="") | Q(pause_reason__startswith=PAUSED_BY)
-    alerts = firing.filter(state=AlertState.FIRING).actionable().select_related("run")
-    mentions = mentions_of(membership.user, membership.team).filter(seen_at=None)
+    firing = Alert.objects.filter(
+        run__team=membership.team,
+        run__deleted_at=None,
+        is_muted=False,
+        state=AlertState.FIRING,
+    ).actionable()
+    mentions = list(
+        mentions_of(membership.user, membership.team).filter(seen_at=None)[
+            :SHOWN_NOTIFICATIONS
+        ]
+    )
     context = {
         "team": membership.team,
         "place": membership,
         "paused": paused.exclude(by_person).order_by("-pk")[:SHOWN_NOTIFICATIONS],
-        "alerts": alerts.order_by("-id")[:SHOWN_NOTIFICATIONS],
-        "mentions": mentions[:SHOWN_NOTIFICATIONS],
+        "alerts": firing.select_related("run").order_by("-id")[:SHOWN_NOTIFICATIONS],
+        "mentions": mentions,
         "ended": ended.order_by("-finished_at")[:SHOWN_NOTIFICATIONS],
     }
     response = render(request, "includes/notifications.html", context)
     if request.method == "GET":
         Membership.objects.filter(pk=membership.pk).update(notifications_seen_at=opened)
+        see_mentions(membership.user, [mention.pk for mention in mentions])
     return response
 
 

@@ -77,6 +77,19 @@ def test_every_page_shows_the_number_of_new_mentions(alice_client, group, dora):
     assert 'data-news="0"' in after
 
 
+def test_mentions_in_the_opened_notifications_are_seen(alice_client, group, dora):
+    comment(alice_client, group, "@dora.k look")
+    client = PageClient()
+    client.force_login(dora)
+
+    opened = client.get("/alpha/notifications").text
+    again = client.get("/alpha/notifications").text
+
+    assert "#comment-" in opened
+    assert "#comment-" not in again
+    assert "#comment-" in client.get("/alpha/mentions/").text
+
+
 def test_users_are_not_notified_of_their_own_comments(alice_client, group):
     comment(alice_client, group, "@alice remember")
 
