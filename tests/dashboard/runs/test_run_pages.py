@@ -277,6 +277,20 @@ def test_stopping_ends_a_queued_run_and_asks_the_worker_of_a_running_one(
         assert each.state == state
 
 
+def test_a_run_of_another_trainer_has_a_menu_without_what_needs_its_settings(
+    alice_client, team
+):
+    run = make_run(team, source={"tools": ["TRL"]}, state="finished")
+
+    page = alice_client.get(f"/alpha/runs/{run.pk}/").text
+
+    assert 'value="trash"' in page
+    assert 'data-open-dialog="describe-run"' in page
+    assert f"?clone={run.pk}" not in page
+    assert f"/runs/{run.pk}/change/" not in page
+    assert 'data-open-dialog="cancel-run"' not in page
+
+
 def test_a_viewer_is_not_offered_to_stop(bob_client, run):
     assert 'data-open-dialog="stop-run"' not in page(bob_client, run)
 
