@@ -238,22 +238,24 @@ def write_verdict(
         text = f"Too early to tell: step {last_step:,}{of}."
         return Verdict(text=text, is_early=True)
     is_stalled = is_live and _is_stalled(reward)
+    end = "now" if is_live else "at the end"
     sentences = [
-        _describe_reward(reward, last_step),
-        _describe_held_out(held_out),
+        _describe_reward(reward, last_step, end),
+        _describe_held_out(held_out, end),
         f"No clear improvement in the last {STALL_STEPS} steps." if is_stalled else "",
     ]
     return Verdict(text=" ".join(filter(None, sentences)), is_stalled=is_stalled)
 
 
-def _describe_reward(reward: Curve, last_step: int) -> str:
+def _describe_reward(reward: Curve, last_step: int, end: str) -> str:
     if not reward.values:
         return ""
     first, now = reward.values[0], _recent_mean(reward, last_step)
     if len(reward.values) == 1:
         return f"Reward is {_score(first)} at step {reward.steps[0]:,}."
     # The first step is one draw, and so is, nearly, the mean of few others.
-    return _compare("Reward", first, now, reward, noise=2 * _noise(reward.values))
+    noise = 2 * _noise(reward.values)
+    return _compare("Reward", first, now, reward, noise=noise, end=end)
 
 
 def _recent_mean(reward: Curve, last_step: int) -> float:
@@ -274,7 +276,7 @@ def _noise(values: Sequence[float]) -> float:
     ) / math.sqrt(2)
 
 
-def _describe_held_out(held_out: HeldOut | None) -> str:
+def _describe_held_out(held_out: HeldOut | None, end: str) -> str:
     if held_out is None:
         return ""
     title = title_of(held_out.metric)
@@ -284,7 +286,9 @@ def _describe_held_out(held_out: HeldOut | None) -> str:
         return f"{title} is {write_with_margin(now, margin)} at step {steps[0]:,}."
     noise = math.hypot(margin or 0, held_out.margins[0] or 0)
     since = _unchanged_since(held_out)
-    text = _compare(title, first, now, held_out.scores, noise=noise, margin=margin)
+    text = _compare(
+        title, first, now, held_out.scores, noise=noise, end=end, margin=margin
+    )
     return f"{text[:-1]}, no clear change since step {since:,}." if since else text
 
 
@@ -332,6 +336,7 @@ def _compare(
     curve: Curve,
     *,
     noise: float,
+    end: str,
     margin: float | None = None,
 ) -> str:
     then, current = _score(first), write_with_margin(now, margin)
@@ -339,7 +344,7 @@ def _compare(
         return f"{title} {'rose' if now > first else 'fell'} from {then} to {current}."
     slope, error = _slope(_points(curve))
     change = " shows no clear change:" if abs(slope) <= error else ":"
-    return f"{title}{change} {then} at the start, {current} now."
+    return f"{title}{change} {then} at the start, {current} {end}."
 
 
 def _is_stalled(reward: Curve) -> bool:

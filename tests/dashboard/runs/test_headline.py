@@ -81,6 +81,10 @@ def test_a_verdict_compares_the_start_with_now(reward, score, words, is_stalled)
     assert ("last 100 steps" in found.text) is is_stalled
 
 
+def test_a_verdict_of_an_ended_run_says_how_it_ended():
+    assert "0.5 at the end." in verdict_of(FLAT, is_live=False)
+
+
 def test_scores_that_still_rise_are_not_unchanged():
     rising = held_out(0.2, 0.4, 0.690, 0.711, 0.743, margin=0.056)
 
