@@ -54,7 +54,7 @@ class Setting:
         """The title in the launch form; else the key."""
         field = self._field
         if field is None:
-            return self.key
+            return {RECIPE: "Reward", "dataset": "Dataset"}.get(self.key, self.key)
         return f"{field.title} in phase {self.phase}" if self.phase else field.title
 
     @property

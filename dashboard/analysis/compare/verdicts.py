@@ -571,9 +571,9 @@ def _sure(ours: RunSet, theirs: RunSet, verdict: Verdict, scores: Scores) -> str
         of = f" over {over}" if nums == [1, 1] else ""
         parts.append(f"95% interval{of} {low} to {high}")
     if nums == [1, 1]:
-        parts.append("one seed each, so the difference may be chance")
+        parts.append("one seed each, may be chance")
     elif 1 in nums:
-        parts.append("one side has one seed, so the difference may be chance")
+        parts.append("one seed on one side, may be chance")
     else:
         seeds = str(nums[0]) if nums[0] == nums[1] else f"{nums[0]} and {nums[1]}"
         each = " each" if nums[0] == nums[1] else ""

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from dashboard.analysis.compare.differences import compare_settings
+from dashboard.analysis.compare.differences import Setting, compare_settings
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import (
     RULES,
@@ -58,6 +58,12 @@ def test_values_are_written_as_on_the_config_page(base):
     assert found["optim.learning_rate"][1] == "2e-6"
     assert found["optim.max_grad_norm"] == ["1", "none"]
     assert found["model.gradient_checkpointing"] == ["no", "yes"]
+
+
+def test_what_a_run_was_launched_with_has_a_title():
+    titles = [Setting(key=key, values=[]).title for key in ("recipe", "dataset", "new")]
+
+    assert titles == ["Reward", "Dataset", "new"]
 
 
 def test_phases_differ_by_their_steps_and_by_setting(base):
