@@ -107,7 +107,7 @@ def steps_take(num_steps: int, step_seconds: float | None) -> float | None:
 class Pace:
     """The time of a step on a kind of device, and how many runs it was read from."""
 
-    device: str  # as the trainer named it: cpu
+    device: str  # CPU, or as the trainer named it
     step_seconds: float
     num_runs: int
     num_ranks: int | None = None  # of those runs, where another number trains
@@ -148,7 +148,11 @@ def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
             medians = by_device.setdefault(_device(run.pk), [])
             medians.append(float(np.median(seconds)))
     return [
-        Pace(device=device, step_seconds=median(medians), num_runs=len(medians))
+        Pace(
+            device=device.replace("cpu", "CPU"),
+            step_seconds=median(medians),
+            num_runs=len(medians),
+        )
         for device, medians in by_device.items()
     ]
 

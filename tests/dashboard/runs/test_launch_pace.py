@@ -54,7 +54,7 @@ def test_the_medians_of_like_runs_are_taken(team):
     _run(team, 4.0, None)
     _run(team, 6.0)
 
-    assert _paces(team) == [Pace(device="cpu", step_seconds=4.0, num_runs=3)]
+    assert _paces(team) == [Pace(device="CPU", step_seconds=4.0, num_runs=3)]
 
 
 def test_devices_are_separate(team):
@@ -63,7 +63,7 @@ def test_devices_are_separate(team):
 
     assert [(one.device, one.step_seconds) for one in _paces(team)] == [
         ("cuda", 1.0),
-        ("cpu", 8.0),
+        ("CPU", 8.0),
     ]
 
 
@@ -92,7 +92,7 @@ def test_an_equal_run_is_not_scaled(team):
     _run(team, 3.0, rollout={"group_size": 4})
     _run(team, 5.0)
 
-    assert _paces(team) == [Pace(device="cpu", step_seconds=5.0, num_runs=1)]
+    assert _paces(team) == [Pace(device="CPU", step_seconds=5.0, num_runs=1)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_summary_shows_the_pace_and_its_source(alice_client, team):
     unknown = alice_client.post(url, fields | {"optim.updates_per_batch": "2"})
 
     time = _time(response)
-    assert (time.title, time.value) == ("Time per step on cpu", "12 s")
+    assert (time.title, time.value) == ("Time per step on CPU", "12 s")
     assert "20 min 00 s" in time.how
     assert "1 similar run" in time.how
     assert time.how in response.text
