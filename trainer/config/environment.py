@@ -51,7 +51,7 @@ def _of_environment(**facts: Any) -> dict[str, Any]:
 
 
 class EnvironmentConfig(Part):
-    """Turns that the policy takes with tools or an environment."""
+    """Tools or an environment that the policy uses over several turns."""
 
     kind: Literal[
         "none", "tools", "python", "countdown_calculator", "guess", "verifiers"

@@ -81,7 +81,7 @@ MEANS = {
 
 
 class LossConfig(Part):
-    """Loss of one update."""
+    """Objective, clipping, aggregation and KL penalty."""
 
     surrogate: Surrogate = Field(
         "clip",

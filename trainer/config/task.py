@@ -33,7 +33,7 @@ _ADAPTERS = "the checkpoint's adapters have this shape"
 
 
 class ModelConfig(Part):
-    """Starting model of the policy."""
+    """Starting weights, data type, LoRA and quantization."""
 
     path: str = Field(
         min_length=1,
@@ -244,7 +244,7 @@ def restrictions_of(sampling: Any) -> str:
 
 
 class RolloutConfig(Part):
-    """Sampling of the completions."""
+    """Engine, temperature and batch of sampling."""
 
     prompts_per_step: int = Field(
         16,
@@ -619,7 +619,7 @@ class CurriculumConfig(Part):
 
 
 class RewardConfig(Part):
-    """Reward of the completions."""
+    """Penalty for length, scores of steps, and allowed errors."""
 
     recipe: Recipe = Field(
         description=("Rules of the reward, and how their scores are combined.")

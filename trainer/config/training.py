@@ -252,7 +252,7 @@ class LoggingConfig(Part):
 
 
 class DistributedConfig(Part):
-    """The place of a run: machines, processes and threads."""
+    """Machines, processes and threads of a run."""
 
     where: Literal["machine", "ray"] = Field(
         "machine",

@@ -60,8 +60,8 @@ class PythonFunctionParams(Params):
         _FIRST,
         min_length=1,
         max_length=20_000,
-        description="Python with a reward function in the form of Cohort, TRL, verl "
-        "or verifiers. None is no score; its output is logged. No network.",
+        description="A reward function in the form of Cohort, TRL, verl or verifiers. "
+        "Return None for no score. Cohort logs what it prints. It has no network.",
     )
     function: str = Field(
         "",
