@@ -110,6 +110,5 @@ class InviteForm(forms.Form):
         email.help_text = (
             "Cohort sends the link there. Leave it empty to share the link yourself."
             if can_send
-            else "A note on who the link is for. No mail server is set up, so you "
-            "share the link yourself."
+            else "A note on who the link is for."
         )
