@@ -53,7 +53,7 @@ USES = (
     Use(
         name="Report runs",
         button="Report runs",
-        about="A trainer elsewhere sends its runs. It reads nothing.",
+        about="For TRL, verl or your own trainer. The token cannot read runs.",
         scopes=(Scope.INGEST,),
         noun="line for TRL",
         paste='import cohort; args = GRPOConfig(report_to="cohort")',
