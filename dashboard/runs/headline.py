@@ -238,24 +238,24 @@ def write_verdict(
         text = f"Too early to tell: step {last_step:,}{of}."
         return Verdict(text=text, is_early=True)
     is_stalled = is_live and _is_stalled(reward)
-    end = "now" if is_live else "at the end"
     sentences = [
-        _describe_reward(reward, last_step, end),
-        _describe_held_out(held_out, end),
+        _describe_reward(reward, last_step, is_live=is_live),
+        _describe_held_out(held_out, is_live=is_live),
         f"No clear improvement in the last {STALL_STEPS} steps." if is_stalled else "",
     ]
     return Verdict(text=" ".join(filter(None, sentences)), is_stalled=is_stalled)
 
 
-def _describe_reward(reward: Curve, last_step: int, end: str) -> str:
+def _describe_reward(reward: Curve, last_step: int, *, is_live: bool) -> str:
     if not reward.values:
         return ""
     first, now = reward.values[0], _recent_mean(reward, last_step)
     if len(reward.values) == 1:
         return f"Reward is {_score(first)} at step {reward.steps[0]:,}."
     # The first step is one draw, and so is, nearly, the mean of few others.
-    noise = 2 * _noise(reward.values)
-    return _compare("Reward", first, now, reward, noise=noise, end=end)
+    return _compare(
+        "Reward", first, now, reward, noise=2 * _noise(reward.values), is_live=is_live
+    )
 
 
 def _recent_mean(reward: Curve, last_step: int) -> float:
@@ -276,7 +276,7 @@ def _noise(values: Sequence[float]) -> float:
     ) / math.sqrt(2)
 
 
-def _describe_held_out(held_out: HeldOut | None, end: str) -> str:
+def _describe_held_out(held_out: HeldOut | None, *, is_live: bool) -> str:
     if held_out is None:
         return ""
     title = title_of(held_out.metric)
@@ -287,7 +287,7 @@ def _describe_held_out(held_out: HeldOut | None, end: str) -> str:
     noise = math.hypot(margin or 0, held_out.margins[0] or 0)
     since = _unchanged_since(held_out)
     text = _compare(
-        title, first, now, held_out.scores, noise=noise, end=end, margin=margin
+        title, first, now, held_out.scores, noise=noise, margin=margin, is_live=is_live
     )
     return f"{text[:-1]}, no clear change since step {since:,}." if since else text
 
@@ -336,15 +336,18 @@ def _compare(
     curve: Curve,
     *,
     noise: float,
-    end: str,
     margin: float | None = None,
+    is_live: bool,
 ) -> str:
     then, current = _score(first), write_with_margin(now, margin)
     if abs(now - first) > noise and then != _score(now):
         return f"{title} {'rose' if now > first else 'fell'} from {then} to {current}."
     slope, error = _slope(_points(curve))
     change = " shows no clear change:" if abs(slope) <= error else ":"
-    return f"{title}{change} {then} at the start, {current} {end}."
+    return (
+        f"{title}{change} {then} at the start, "
+        f"{current} {'now' if is_live else 'at the end'}."
+    )
 
 
 def _is_stalled(reward: Curve) -> bool:
@@ -456,8 +459,12 @@ def _tile(
 
 def _change(by: float, write: Callable[[float], str], steps: Sequence[int]) -> str:
     text = write(abs(by))
-    sign = "" if float(by) == 0 or text in {"0", "0%"} else "+" if by > 0 else "−"
-    return f"{sign}{text} since step {steps[0]:,}"
+    change = (
+        "no change"
+        if float(by) == 0 or text in {"0", "0%"}
+        else f"{'+' if by > 0 else '−'}{text}"
+    )
+    return f"{change} since step {steps[0]:,}"
 
 
 def _trend(metric: str, by: float) -> Trend:

@@ -217,7 +217,7 @@ def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team):
         "group/num_effective": 24,
     }
     cut = {"completion/mean_length": 42.4, "completion/frac_truncated": 0.04}
-    story.take_steps(1, **before)
+    story.take_steps(1, **before, **{"kl/mean": 0.5})
     story.take_steps(1, **after, **cut, **{"kl/mean": 0.5})
     ends = {"eval/heldout/mean/low": 0.44, "eval/heldout/mean/high": 0.56}
     story.evaluate(**{"eval/heldout/mean": 0.5}, **ends)
@@ -227,7 +227,7 @@ def test_the_numbers_of_a_short_run_are_those_of_its_last_step(team):
     assert tiles["reward/mean"] == ("0.75", "", "+0.5 since step 1")
     assert tiles["eval/heldout/mean"] == ("0.50", "± 0.06", "+0.25 since step 0")
     assert tiles["group/num_effective"] == ("24", "of 32", "+8 since step 1")
-    assert tiles["kl/mean"][0] == "0.5"
+    assert tiles["kl/mean"] == ("0.5", "", "no change since step 1")
     assert tiles["completion/mean_length"][:2] == ("42", "4.0% truncated")
     assert len(tiles) == 5
 
