@@ -138,8 +138,9 @@ test("until a quarter is done, the axis has twice the steps so far", () => {
   ]) {
     const change = (store) =>
       Object.assign(store, { isLive: true, numSteps: 40, lastStep });
-
-    assert.deepEqual(fill([line], { change }).layout.xaxis.range, [0, end]);
+    const { xaxis } = fill([line], { change }).layout;
+    assert.deepEqual(xaxis.range, [0, end]);
+    assert.equal(xaxis.dtick, end === 6 ? 1 : undefined);
   }
 });
 
@@ -448,7 +449,6 @@ test("without outliers the view says how many points lie outside", () => {
 test("what is never below 0 has no axis there", () => {
   const change = (store) => store.get("loss").values.splice(0, 3, 0, 0, 0);
   const below = (store) => store.get("loss").values.splice(0, 1, -1);
-
   assert.equal(fill([line], { change }).layout.yaxis.rangemode, "nonnegative");
   assert.equal(fill([line], { change: below }).layout.yaxis.rangemode, "normal");
 });
@@ -542,7 +542,6 @@ test("superseded points lie at their own times and tokens", () => {
   const tokens = { steps: [3, 4], values: [950, 1_000] };
   const change = (store) =>
     store.tails.push(tail({ loss: gone, "total/tokens": tokens }));
-
   assert.deepEqual(fill([line], { x: "time", change }).data[1].x, [10, 15]);
   assert.deepEqual(fill([line], { x: "tokens", change }).data[1].x, [950, 1_000]);
 });

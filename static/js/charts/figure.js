@@ -18,6 +18,7 @@ const MAX_BANDS = 4; // more overlapping bands are unreadable
 const LABEL_ALPHA = 0.75;
 const SMOOTHED_FROM = 50; // points
 const FLAT_BELOW = 1e-4;
+const FEW_STEPS = 6; // of an axis that marks each
 const TINY = /^lr$/; // metrics that are small by their nature
 
 // `curveOf` returns the points of a metric to draw; see window.js.
@@ -264,6 +265,7 @@ function layOut(layout, { axis, view, read, revision, range, scale }) {
   const title = { ...xaxis.title, text: axis.title };
   const styled = styleCard({ ...layout, xaxis: { ...xaxis, title } }, read);
   const ends = range && [axis.position(range.first), axis.position(range.last)];
+  const isOfFewSteps = ends && axis.kind === "step" && ends[1] - ends[0] <= FEW_STEPS;
   return {
     ...styled,
     title: undefined, // on the card
@@ -271,6 +273,7 @@ function layOut(layout, { axis, view, read, revision, range, scale }) {
       ...styled.xaxis,
       unifiedhovertitle: { text: axis.hover },
       ...(ends ? { range: ends, autorange: false } : { autorange: true }),
+      ...(isOfFewSteps ? { dtick: 1 } : {}), // no step is between two others
       uirevision: `${view.x} ${ends}`, // zoom is shared by all charts
     },
     // Dragging selects steps; the y range follows the values.
