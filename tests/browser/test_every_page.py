@@ -181,7 +181,8 @@ TOPS: dict[str, tuple[str, int, int]] = {
     "/{team}/reports/": ("#content tbody tr", 235, 305),
     "/{team}/compute/": ("#content .card:visible", 205, 275),
     "/{team}/models/": ("#content .card:visible", 160, 195),
-    "/{team}/datasets/": ("#content [href$='/datasets/{dataset_id}/']", 295, 430),
+    # Below two uploads that wait.
+    "/{team}/datasets/": (".dataset-name", 230, 355),
     "/{team}/datasets/{dataset_id}/": ("[data-rows] tr[id]", 300, 340),
     "/{team}/datasets/{dataset_id}/statistics": (".fact", 220, 330),
     "/{team}/datasets/uploads/{upload_id}": ("#mapped tbody tr", 330, 670),
