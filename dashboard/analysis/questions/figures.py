@@ -73,7 +73,7 @@ def _band(middles: list[float], shares: list[Any]) -> list[go.Scatter]:
             name="95% interval",
             fill="tonexty",
             fillcolor="var(--cohort-series-1)",
-            opacity=0.16,
+            meta={"alpha": 0.16},
             **edge,
         ),
     ]

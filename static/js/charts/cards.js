@@ -1,6 +1,6 @@
 // Draws the figures of a page on their cards, and redraws on theme changes. Those in a
 // closed <details> are drawn when it opens: hidden, they have no size.
-import { CONFIG, readColors, resolveColors, styleCard } from "./theme.js";
+import { CONFIG, readColors, paint, resolveColors, styleCard } from "./theme.js";
 
 // `onClick` receives the plot and the point.
 export function drawCards(source, onClick) {
@@ -13,7 +13,7 @@ export function drawCards(source, onClick) {
     const isFirst = !plot.classList.contains("js-plotly-plot");
     window.Plotly.react(
       plot,
-      resolveColors(data, read),
+      data.map((trace) => paint(trace, read)),
       styleCard(resolveColors(layout, read), read),
       CONFIG,
     );

@@ -36,6 +36,14 @@ export function withAlpha(color, alpha) {
   return `rgba(${parts.join(", ")}, ${alpha})`;
 }
 
+// Colours of a trace; meta.alpha is how opaque its area is.
+export function paint(trace, read) {
+  const colored = resolveColors(trace, read);
+  const alpha = trace.meta?.alpha;
+  if (alpha === undefined) return colored;
+  return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
+}
+
 // Layout of every chart; `decorate` changes each axis.
 export function styleLayout(layout, read, decorate) {
   const colors = layoutColors(read);

@@ -5,7 +5,7 @@ import {
   readColors,
   resolveColors,
   styleLayout,
-  withAlpha,
+  paint,
 } from "../charts/theme.js";
 
 const form = document.querySelector("[data-curve-form]");
@@ -28,13 +28,6 @@ function layOut(layout, readColor) {
   const margin = { l: 52, r: 12, t: 8, b: 40 };
   const styled = styleLayout(layout, readColor, decorate);
   return { ...resolveColors(styled, readColor), margin };
-}
-
-function paint(trace, readColor) {
-  const colored = resolveColors(trace, readColor);
-  const alpha = trace.meta?.alpha;
-  if (alpha === undefined) return colored;
-  return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
 }
 
 function drawOne(element, { data, layout }) {

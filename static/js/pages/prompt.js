@@ -1,21 +1,8 @@
 // A prompt's learning curve; redrawn when the theme changes.
-import {
-  CONFIG,
-  readColors,
-  resolveColors,
-  styleCard,
-  withAlpha,
-} from "../charts/theme.js";
+import { CONFIG, readColors, styleCard, paint } from "../charts/theme.js";
 
 const source = document.getElementById("prompt-figures");
 const figures = source ? JSON.parse(source.textContent) : {};
-
-function paint(trace, read) {
-  const colored = resolveColors(trace, read);
-  const alpha = trace.meta?.alpha;
-  if (alpha === undefined) return colored;
-  return { ...colored, fillcolor: withAlpha(colored.fillcolor, alpha) };
-}
 
 function draw() {
   const read = readColors();
