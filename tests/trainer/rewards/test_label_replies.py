@@ -8,7 +8,10 @@ from trainer.rewards.model_judge.labels import (
     LONGEST_TEXT,
     Label,
     find_quote,
+    kinds_schema,
+    make_kinds_question,
     make_label_question,
+    read_kinds,
     read_label,
     reply_schema,
     shorten,
@@ -16,7 +19,7 @@ from trainer.rewards.model_judge.labels import (
 from trainer.rewards.model_judge.question import Unreadable
 
 LABELS = [Label("yes", "it hedges"), Label("no")]
-WHOLE = {"why": "It says so.", "quote": "maybe", "kind": "a hedge", "label": "yes"}
+WHOLE = {"why": "It says so.", "quote": "maybe", "kind": "A  hedge.", "label": "yes"}
 
 
 def texts_of(completion="4", prompt=None, question="Does it hedge?"):
@@ -131,3 +134,52 @@ def test_the_schema_names_the_labels():
     assert schema["properties"]["label"]["enum"] == ["yes", "no"]
     # the label comes behind the reasons for it
     assert list(schema["properties"])[-1] == "label"
+
+
+PHRASES = ["says maybe", "two answers", "unsure"]
+
+
+def kinds_of(*groups):
+    kinds = [{"name": name, "notes": notes} for name, notes in groups]
+    return json.dumps({"kinds": kinds})
+
+
+def test_kinds_are_numbered_between_the_marks():
+    system, user = make_kinds_question("Is it {so}?", PHRASES).texts(lambda: "MARK")
+
+    assert "Is it {so}?" in system
+    notes = "1. says maybe\n2. two answers\n3. unsure"
+    assert user.endswith(f"[begin MARK notes]\n{notes}\n[end MARK]")
+    kind = json.loads(kinds_schema())["properties"]["kinds"]["items"]
+    assert list(kind["properties"]) == ["name", "notes"]
+
+
+def test_groups_of_kinds_are_read():
+    reply = f"Here: {kinds_of((' Doubt ', [3, 1]), ('Two', [2]))}"
+
+    assert read_kinds(reply, PHRASES) == {
+        "Doubt": ["unsure", "says maybe"],
+        "Two": ["two answers"],
+    }
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        kinds_of(("a", [1, 2])),
+        kinds_of(("a", [1, 2]), ("b", [2, 3])),
+        kinds_of(("a", [1, 2, 3, 4])),
+        kinds_of(("a", [1, 2]), ("a", [3])),
+        kinds_of(("a", [1, 2, 3]), (" ", [])),
+        kinds_of(*((f"k{n}", [n] if n < 4 else []) for n in range(1, 10))),
+        kinds_of(("a", ["1", 2, 3])),
+        kinds_of(("a", 1)),
+        kinds_of((None, [1, 2, 3])),
+        '{"kinds": {"a": [1, 2, 3]}}',
+        '{"kinds": [[1, 2, 3]]}',
+    ],
+)
+def test_other_groups_of_kinds_are_unreadable(reply):
+    with pytest.raises(Unreadable):
+        read_kinds(reply, PHRASES)

@@ -1,4 +1,4 @@
-"""Questions that a judge answers with a label and a quote, and reading its reply."""
+"""Questions that a judge answers with a label and a quote, and reading its replies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trainer.rewards.model_judge.question import Question, Unreadable, quote_reply
 from trainer.rewards.rule import replace_surrogates
@@ -13,6 +14,8 @@ from trainer.rewards.rule import replace_surrogates
 PROMPT_VERSION = 1  # raised when the words below change
 LONGEST_TEXT = 24_000  # characters of a completion or a prompt; about 6,000 tokens
 LONGEST_WHY, LONGEST_KIND = 200, 80
+MOST_KINDS = 8
+MOST_PHRASES = 300  # that are grouped into kinds
 _MOST_BRACES = 100  # of a reply that are tried for the beginning of its object
 
 _TASK = """You label replies of a language model. Answer this question about the reply:
@@ -27,6 +30,15 @@ decide, copied exactly, or "" if there are none, "kind": what sort of case this 
 at most eight words, "label": one of {names}}}."""
 _PROMPT = "The prompt was:\n\n{prompt}\n\n"
 _COMPLETION = "The reply to label:\n\n{completion}"
+_GROUP = """Someone read replies of a language model and noted for each, in a few \
+words, what sort of case it is. They asked:
+
+{question}
+
+Group the notes by what they mean, into at most {most} groups. Reply with one JSON \
+object: {{"kinds": [{{"name": the group's name in at most eight words, "notes": the \
+numbers of its notes}}, …]}}. Put each number into exactly one group."""
+_NOTES = "The notes:\n\n{notes}"
 _CUT = "\n\n[{num:,} characters are left out here]\n\n"
 
 
@@ -84,14 +96,16 @@ def reply_schema(labels: Sequence[Label]) -> str:
     """Return the JSON schema of a reply, for endpoints that hold a model to one."""
     texts = {name: {"type": "string"} for name in ("why", "quote", "kind")}
     label = {"type": "string", "enum": [label.name for label in labels]}
-    return json.dumps(
-        {
-            "type": "object",
-            "properties": {**texts, "label": label},
-            "required": [*texts, "label"],
-            "additionalProperties": False,
-        }
-    )
+    return json.dumps(_object_schema({**texts, "label": label}))
+
+
+def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }
 
 
 def read_label(reply: str, labels: Sequence[Label]) -> LabelReply:
@@ -100,9 +114,7 @@ def read_label(reply: str, labels: Sequence[Label]) -> LabelReply:
     Raises:
         Unreadable: it has none, or one that is not among the labels.
     """
-    fields = _last_object(reply)
-    if fields is None:
-        raise Unreadable(f'it has no JSON object with a "label": {quote_reply(reply)}')
+    fields = _last_object(reply, "label")
     names = {label.name.casefold(): label.name for label in labels}
     given = fields["label"]
     name = names.get(given.strip().casefold()) if isinstance(given, str) else None
@@ -116,11 +128,47 @@ def read_label(reply: str, labels: Sequence[Label]) -> LabelReply:
         label=name,
         quote=quote,
         why=" ".join(why.split())[:LONGEST_WHY],
-        kind=" ".join(kind.split())[:LONGEST_KIND],
+        kind=" ".join(kind.lower().strip(" .").split())[:LONGEST_KIND],
     )
 
 
-def _last_object(reply: str) -> dict[str, object] | None:
+def make_kinds_question(question: str, phrases: Sequence[str]) -> Question:
+    """Return what is asked to group the kinds that a judge gave."""
+    notes = "\n".join(f"{n}. {phrase}" for n, phrase in enumerate(phrases, start=1))
+    system = _GROUP.format(question=question.strip(), most=MOST_KINDS)
+    return Question(system, _NOTES, (("notes", notes),))
+
+
+def kinds_schema() -> str:
+    numbers = {"type": "array", "items": {"type": "integer"}}
+    kind = _object_schema({"name": {"type": "string"}, "notes": numbers})
+    return json.dumps(_object_schema({"kinds": {"type": "array", "items": kind}}))
+
+
+def read_kinds(reply: str, phrases: Sequence[str]) -> dict[str, list[str]]:
+    """Return the phrases of each name.
+
+    Raises:
+        Unreadable: a phrase is in no group or in two, or there are too many groups.
+    """
+    try:
+        pairs = [
+            (" ".join(kind["name"].split())[:LONGEST_KIND], kind["notes"])
+            for kind in _last_object(reply, "kinds")["kinds"]
+        ]
+        numbers = sorted(number for _, notes in pairs for number in notes)
+    except (TypeError, LookupError, AttributeError):
+        raise Unreadable(f"it has no groups: {quote_reply(reply)}") from None
+    names = {name for name, _ in pairs}
+    if numbers != list(range(1, len(phrases) + 1)) or len(names) < len(pairs):
+        raise Unreadable("a note is not in exactly one group")
+    if len(pairs) > MOST_KINDS or "" in names:
+        raise Unreadable(f"it has {len(pairs)} groups, or one without a name")
+    return {name: [phrases[int(n) - 1] for n in notes] for name, notes in pairs}
+
+
+def _last_object(reply: str, field: str) -> dict[str, Any]:
+    """Return the last JSON object with a field; Unreadable if there is none."""
     decoder = json.JSONDecoder()
     braces = [match.start() for match in re.finditer(r"\{", reply)]
     for start in reversed(braces[-_MOST_BRACES:]):
@@ -128,9 +176,9 @@ def _last_object(reply: str) -> dict[str, object] | None:
             fields, _ = decoder.raw_decode(reply, start)
         except (ValueError, RecursionError):
             continue
-        if isinstance(fields, dict) and "label" in fields:
+        if isinstance(fields, dict) and field in fields:
             return fields
-    return None
+    raise Unreadable(f'it has no JSON object with "{field}": {quote_reply(reply)}')
 
 
 def find_quote(quote: str, text: str) -> tuple[int, int] | None:
