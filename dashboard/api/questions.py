@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
-from ninja import Router, Schema, Status
+from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.analysis.questions import services
@@ -68,7 +68,12 @@ class QuestionDetail(QuestionOut):
     num_sampled: int
     num_asked: int
     num_labelled: int = 0
-    num_by_hand: int = Field(0, description="Completions that people labelled.")
+    num_by_hand: int = Field(
+        0, description="Completions that people labelled, and that count."
+    )
+    num_not_drawn: int = Field(
+        0, description="Completions with sent labels that do not count."
+    )
     num_tokens: int
     cost: float | None = Field(description="null: the judge has no prices.")
     expected_tokens: int | None = Field(description="Of the whole sample.")
@@ -107,7 +112,8 @@ class QuestionIn(Input):
     text: str = Field(max_length=4_000, examples=["Does the reply hedge?"])
     judge: str = Field(
         default="",
-        description="Name of a judge of the team. Default: the team's only judge.",
+        description="Name of a judge of the team, or of the run's recipe as “RULE of "
+        "RECIPE v1”. Default: the team's only judge.",
     )
     labels: list[LabelIn] = Field(
         default=[], description="2 to 12; none: yes and no. The first is asked for."
@@ -132,16 +138,19 @@ def ask(request: ApiRequest, payload: QuestionIn) -> Status[QuestionOut]:
     """
     team = request.auth.team
     run = get_run(team, payload.run_id)
-    judges = list(team.judges.order_by("name"))
-    matching = [judge for judge in judges if payload.judge in ("", judge.name)]
+    judges = services.list_judges([run])
+    matching = [
+        judge
+        for name, judge in judges.items()
+        if payload.judge == name or (not payload.judge and judge.pk)
+    ]
     if len(matching) != 1:
-        names = ", ".join(judge.name for judge in judges) or "none"
-        message = f"Name one of the team's judges. It has {names}."
+        message = f"Name one of the judges: {', '.join(judges) or 'there are none'}."
         raise refuse_field("body.judge", message, code="question.unknown_judge")
     own = {"text", "query", "sample_size", "seed", "shows_prompt"}
     try:
-        question = services.ask(
-            run=run,
+        [question] = services.ask(
+            runs=[run],
             user=request.auth.user,
             judge=matching[0],
             labels=[Label(label.name, label.meaning) for label in payload.labels],
@@ -160,6 +169,7 @@ def question(request: ApiRequest, question_id: Id) -> QuestionDetail:
         {
             "num_labelled": result.num_labelled,
             "num_by_hand": result.num_by_hand,
+            "num_not_drawn": result.num_not_drawn,
             "shares": [asdict(share) for share in result.shares],
             **{
                 name: (share := getattr(result.estimate, name)) and asdict(share)
@@ -201,11 +211,21 @@ def _label_out(row: CompletionLabel) -> CompletionLabelOut:
     summary="List a question's labels",
 )
 def question_labels(
-    request: ApiRequest, question_id: Id, cursor: Cursor, limit: Limit
+    request: ApiRequest,
+    question_id: Id,
+    cursor: Cursor,
+    limit: Limit,
+    drawn: Annotated[int, Query(0, ge=0, le=services.MOST_IMPORTED)],
 ) -> Page[Any]:
-    """List the sample with the judge's labels and quotes, newest row first."""
+    """List the sample with the judge's labels and quotes, newest row first.
+
+    drawn: only those that are left for you, if people label so many; 0: all.
+    """
     asked = services.get_question(request.auth.team, question_id)
     rows = asked.sample.select_related("group").order_by("-pk")
+    if drawn:
+        places = services.places_for(asked, request.auth.user, num=drawn)
+        rows = rows.filter(pk__in=[place.pk for place in places])
     return page_by(rows, _label_out, cursor=cursor, limit=limit)
 
 
@@ -224,7 +244,8 @@ class HandLabelsIn(Input):
 def label_by_hand(request: ApiRequest, question_id: Id, payload: HandLabelsIn) -> Done:
     """Store labels that people gave without seeing the judge's; all or none.
 
-    The corrected share assumes that they were drawn at random among each label.
+    They count if they are of the draw: send all of `/labels?drawn=20`, then as many
+    more as you like. Others are kept and left out of the corrected share.
     """
     asked = services.get_question(request.auth.team, question_id)
     with or_conflict():
@@ -243,7 +264,7 @@ def start_question(request: ApiRequest, question_id: Id) -> Done:
     """Ask about the whole sample, or the rest of it. 409 while it is being asked."""
     asked = services.get_question(request.auth.team, question_id)
     with or_conflict():
-        services.start(asked, request.auth.user)
+        services.start([asked], request.auth.user)
     return Done(done=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,20 +12,19 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from dashboard.accounts.access import (
-    get_membership_for,
-    look_up,
-)
+from dashboard.accounts.access import get_membership_for, look_up
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import record
+from dashboard.analysis.compare.selection import join_ids, read_selection
 from dashboard.analysis.questions import services
 from dashboard.analysis.questions.estimates import difference
 from dashboard.analysis.questions.figures import draw_windows
 from dashboard.analysis.questions.forms import JudgeForm, QuestionForm
 from dashboard.analysis.questions.models import CompletionLabel, Question
-from dashboard.analysis.questions.results import read_draws, read_result
+from dashboard.analysis.questions.results import read_result
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.jobs.queue import waiting_reason
+from dashboard.pages.compare import MIN_SWEPT
 from dashboard.pages.requests import Request, read_id, redirect_with, report_refusal
 from dashboard.pages.team_admin import get_changing_membership
 from dashboard.runs.models import Run
@@ -32,6 +32,8 @@ from dashboard.runs.queries import get_run
 
 PER_PAGE = 50
 QUESTIONS_PER_PAGE = 20
+TOGETHER_PER_PAGE = 10
+MOST_TOGETHER = 10  # runs that are asked in one form
 EXCERPT = 160  # characters around a quote
 
 
@@ -41,29 +43,13 @@ def run_questions(
     request: Request, membership: Membership, team: Team, run: Run
 ) -> HttpResponse:
     """List a run's questions, and ask one of the completions that the query finds."""
-    again = _again(request, team)
-    start = {}
-    if again:
-        start = {
-            "text": again.text,
-            "labels": "\n".join(
-                f"{label['name']}: {label['meaning']}".removesuffix(": ")
-                for label in again.labels
-            ),
-            "sample_size": again.sample_size,
-            "shows_prompt": again.shows_prompt,
-            "judge": team.judges.filter(name=again.judge["name"]).first(),
-        }
+    number = read_id(request.GET.get("again"))
+    again = None if number is None else services.get_question(team, number)
     query = again.query if again else _filters(request)
-    form = QuestionForm(team, request.POST or None, initial=start)
-    if form.is_valid():
-        fields = form.cleaned_data
-        try:
-            question = services.ask(run=run, user=request.user, query=query, **fields)
-        except ValueError as error:
-            form.add_error(None, str(error))
-        else:
-            return redirect("question", team.slug, run.pk, question.pk)
+    form = QuestionForm([run], request.POST or None, again=again)
+    seed = again.seed if again else 0
+    for question in _ask(request, form, [run], query=query, seed=seed):
+        return redirect("question", team.slug, run.pk, question.pk)
     pages = Paginator(services.list_questions(team, run), QUESTIONS_PER_PAGE)
     page = pages.get_page(request.GET.get("page"))
     context = {
@@ -72,7 +58,6 @@ def run_questions(
         "tab": "questions",
         "form": form,
         "query": query,
-        "again": again,
         "can_manage": membership.can_manage,
         "page": page,
         "listed": [
@@ -84,10 +69,18 @@ def run_questions(
     return render(request, "questions/list.html", context, status=status)
 
 
-def _again(request: Request, team: Team) -> Question | None:
-    """Return the question that the form begins with."""
-    number = read_id(request.GET.get("again"))
-    return None if number is None else services.get_question(team, number)
+def _ask(
+    request: Request, form: QuestionForm, runs: list[Run], **more: Any
+) -> list[Question]:
+    """Ask what the form has; a refusal becomes an error of the form."""
+    if not form.is_valid():
+        return []
+    try:
+        fields = form.cleaned_data | more
+        return services.ask(runs=runs, user=request.user, **fields)
+    except ValueError as error:
+        form.add_error(None, str(error))
+        return []
 
 
 def _filters(request: Request) -> str:
@@ -102,7 +95,7 @@ def _filters(request: Request) -> str:
 def question(
     request: Request, membership: Membership, team: Team, run: Run, question_id: int
 ) -> HttpResponse:
-    """?label= of the quotes, ?page= of them, ?with= another question to compare."""
+    """?label= or ?kind= of the quotes, and ?page= of them."""
     asked = services.get_question(team, question_id, run)
     if request.method == "POST":
         return _act(request, team, asked)
@@ -118,6 +111,10 @@ def question(
         if label not in asked.names:
             label = "" if context["is_tried"] else asked.names[0]
         labelled = asked.sample.exclude(label="")
+        kinds = {kind.name: kind for kind in result.kinds}
+        if kind := kinds.get(request.GET.get("kind", "")):
+            label = asked.names[0]
+            labelled = labelled.filter(kind__in=kind.phrases)
         quotes = (
             (labelled.filter(label=label) if label else labelled)
             .select_related("group")
@@ -127,10 +124,11 @@ def question(
         page = Paginator(quotes, PER_PAGE).get_page(request.GET.get("page"))
         context |= {
             "label": label,
+            "kind": kind,
             "page": page,
             "quotes": [(place, *_excerpt(place)) for place in page],
             "figures": {"windows": draw_windows(result, asked.names[0])},
-            "others": _others(team, asked, request.GET.get("with")),
+            "compared": _compared(team, asked),
         }
     return render(request, "questions/question.html", context)
 
@@ -157,26 +155,18 @@ def _excerpt(place: CompletionLabel) -> tuple[str, str, str]:
     )
 
 
-def _others(team: Team, asked: Question, chosen: str | None) -> list[dict[str, Any]]:
-    """List the same question about other runs, with the difference to the chosen."""
+def _compared(team: Team, asked: Question) -> str:
+    """Return the run and others that were asked the same."""
     same = services.list_questions(team).filter(text=asked.text, labels=asked.labels)
-    others = []
-    for other in same.exclude(run=asked.run)[:PER_PAGE]:
-        found = None
-        if chosen == str(other.pk):
-            ours, theirs = read_draws(asked), read_draws(other)
-            found = difference(ours, theirs) if ours and theirs else None
-        others.append(
-            {"question": other, "is_chosen": chosen == str(other.pk), "found": found}
-        )
-    return others
+    runs = [asked.run_id, *same.values_list("run_id", flat=True)]
+    return join_ids([*dict.fromkeys(runs)][:MOST_TOGETHER])
 
 
 def _act(request: Request, team: Team, asked: Question) -> HttpResponse:
     action, _, argument = request.POST.get("action", "").partition(":")
     with report_refusal(request):
         if action == "start":
-            services.start(asked, request.user)
+            services.start([asked], request.user)
         elif action == "try":
             services.try_again(asked, request.user)
         elif action == "stop":
@@ -238,6 +228,96 @@ def question_check(
         "num_left": len(places),
     }
     return render(request, "questions/check.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@look_up(get_membership_for)
+def compare_questions(
+    request: Request, membership: Membership, team: Team
+) -> HttpResponse:
+    """Compare what ?runs= were asked, the first the baseline, and ask them all."""
+    selection = read_selection(team, request.GET, most=MOST_TOGETHER)
+    runs = selection.runs
+    if not runs:
+        context = {"team": team, "selection": selection}
+        return render(request, "questions/compare.html", context)
+    together = services.list_together(team, runs)
+    is_new = request.POST.get("action") == "ask"
+    form = QuestionForm(runs, request.POST if is_new else None)
+    if request.method == "POST" and not is_new:
+        _act_together(request, runs, together)
+    if request.method == "POST" and (not is_new or _ask(request, form, runs)):
+        return redirect(request.get_full_path())
+    page = Paginator(together, TOGETHER_PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "team": team,
+        "selection": selection,
+        "num_swept": MIN_SWEPT,
+        "form": form,
+        "can_manage": membership.can_manage,
+        "page": page,
+        "listed": [_together(runs, questions) for questions in page],
+    }
+    status = 422 if form.errors else 200
+    return render(request, "questions/compare.html", context, status=status)
+
+
+def _act_together(
+    request: Request, runs: list[Run], together: list[dict[int, Question]]
+) -> None:
+    """Start a question in all runs, or try it on those that were not asked it."""
+    action, _, number = request.POST.get("action", "").partition(":")
+    numbered = {str(each.pk): asked for asked in together for each in asked.values()}
+    asked = numbered.get(number, {})
+    with report_refusal(request):
+        if asked and action == "again":
+            others = [run for run in runs if run.pk not in asked]
+            services.ask_again(next(iter(asked.values())), others, request.user)
+        elif asked and action == "start":
+            services.start(list(_waiting(asked.values())), request.user)
+
+
+def _waiting(questions: Iterable[Question]) -> dict[Question, services.Spent]:
+    """Return those that were tried, and not asked of their whole samples."""
+    spent = {each: services.read_spent(each) for each in questions}
+    return {
+        each: of
+        for each, of in spent.items()
+        if not each.is_open and 0 < of.num_asked < of.num_sampled
+    }
+
+
+def _together(runs: list[Run], asked: dict[int, Question]) -> dict[str, Any]:
+    """Describe a question of some runs, with the difference of each to the first that
+    people checked.
+    """
+    results = {pk: read_result(each) for pk, each in asked.items()}
+    estimates = [
+        found.estimate if (found := results.get(run.pk)) else None for run in runs
+    ]
+    baseline = next((each for each in estimates if each and each.truth), None)
+    waiting = _waiting(asked.values())
+    costs = [spent.expected_cost for spent in waiting.values()]
+    return {
+        "question": next(iter(asked.values())),
+        "rows": [
+            {
+                "run": run,
+                "question": asked.get(run.pk),
+                "result": results.get(run.pk),
+                "is_baseline": estimate is not None and estimate is baseline,
+                "more": difference(estimate, baseline)
+                if estimate and baseline
+                else None,
+            }
+            for run, estimate in zip(runs, estimates, strict=True)
+        ],
+        "num_waiting": len(waiting),
+        "num_missing": len(runs) - len(asked),
+        "is_open": any(each.is_open for each in asked.values()),
+        "expected_tokens": sum(s.expected_tokens or 0 for s in waiting.values()),
+        "expected_cost": None if None in costs else sum(filter(None, costs)),
+    }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -347,6 +347,7 @@ ANALYSIS = [
     path("compare/charts.json", compare.compare_charts, name="compare_charts"),
     path("compare/figure.json", compare.compare_figure, name="compare_figure"),
     path("compare/prompt", compare.compare_prompt, name="compare_prompt"),
+    path("compare/questions", questions.compare_questions, name="compare_questions"),
     path("sweep", compare.sweep, name="sweep"),
 ]
 

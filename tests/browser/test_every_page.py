@@ -83,6 +83,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         ),
         *("/{team}/compare/prompt", "/{team}/sweep?sweep={sweep}"),
         "/{team}/compare/prompt?a={run_id}&b={training}&prompt=3",
+        "/{team}/compare/questions?runs={run_id},{base}",
         *("/{team}/reports/", "/{team}/reports/?q=nothing", "/{team}/reports/new"),
         *("/{team}/reports/{report_id}/", "/{team}/reports/{report_id}/edit"),
         "/{team}/reports/{report_id}/history?version=1",

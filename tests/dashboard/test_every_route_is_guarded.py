@@ -272,6 +272,7 @@ VIEWERS_POST = {
     "compare_charts": 405,
     "compare_figure": 405,
     "compare_prompt": 405,
+    "compare_questions": 403,
     "sweep": 405,
     "run_health": 405,
     "run_health_examples": 405,

@@ -2,13 +2,13 @@
 
 n completions are judged, each with a weight w, in groups that share a prompt; people
 label some of each label of the judge's, too. With p̂ [K] the weighted shares of the
-judge's labels, and R[j, k] the share of its label j that people call k, the truth has
-the shares θ̂ = p̂ R (post-stratification). Intervals hold 95% of the draws from p ~
-Dirichlet(p̂·n_eff + ½) and R[j] ~ Dirichlet(counts + ½).
+judge's labels, and R[j, k] the weighted share of its label j that people call k, the
+truth has the shares θ̂ = p̂ R (post-stratification). Intervals hold 95% of the draws from
+p ~ Dirichlet(p̂·n_eff + ½) and R[j] ~ Dirichlet(counts + ½).
 
 Source: post-stratified prediction-powered inference (Angelopoulos et al. 2023,
-arXiv:2301.09633; Fisch et al. 2024, arXiv:2406.04291); windows by Rogan and Gladen
-(1978).
+arXiv:2301.09633; Fisch et al. 2024, arXiv:2406.04291); weights of what people label by
+Cohen and Kaplan (2007, bottom-k sketches); windows by Rogan and Gladen (1978).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Share:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
     """n judged completions; `label` and `hand` count from 0, `hand` is -1 without a
-    label of a person.
+    label of a person. People label the lowest keys -ln(u)/w of each label.
     """
 
     label: Indices
@@ -45,6 +45,7 @@ class Judged:
     group: Indices
     window: Indices
     weight: Array
+    key: Array
     num_labels: int
 
     def __len__(self) -> int:
@@ -57,6 +58,7 @@ class Judged:
             group=self.group[is_so],
             window=self.window[is_so],
             weight=self.weight[is_so],
+            key=self.key[is_so],
             num_labels=self.num_labels,
         )
 
@@ -68,11 +70,24 @@ class Judged:
         return shares
 
     @property
-    def counts(self) -> Indices:
-        """Labels of people by the judge's, [K, K]."""
-        pairs = self.label[self.hand >= 0] * self.num_labels + self.hand[self.hand >= 0]
-        shape = self.num_labels, self.num_labels
-        return np.bincount(pairs, minlength=self.num_labels**2).reshape(shape)
+    def counts(self) -> Array:
+        """Labels of people by the judge's, [K, K], each with the weight w / π.
+
+        With τ the lowest key beyond those that people labelled, a completion is among
+        them with π = 1 - exp(-wτ): in proportion to w while few are drawn, 1 where all
+        are. A row sums to (Σ w/π)² / Σ (w/π)².
+        """
+        counts = np.zeros((self.num_labels, self.num_labels))
+        for name in np.unique(self.label[self.hand >= 0]):
+            is_given = self.label == name
+            is_drawn = is_given & (self.hand >= 0)
+            beyond = self.key[is_given & (self.key > self.key[is_drawn].max())]
+            weight = self.weight[is_drawn]
+            if len(beyond):
+                weight = weight / -np.expm1(-weight * beyond.min())
+            weight = weight * weight.sum() / (weight**2).sum()
+            np.add.at(counts[name], self.hand[is_drawn], weight)
+        return counts
 
 
 def effective_size(judged: Judged) -> float:
@@ -110,63 +125,58 @@ def wilson_interval(share: float, num: float) -> Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Draws:
-    """D draws of the judge's shares [D, K] and of its errors [D, K, K], with the
-    estimates of both.
+    """D draws of the judge's shares [D + 1, K] and of its errors [D + 1, K, K]; the
+    estimates stand last.
     """
 
     shares: Array
     errors: Array
-    share: Array  # [K]
-    error: Array  # [K, K]
 
     @property
     def truth(self) -> Array:
-        """θ [D, K]."""
+        """θ [D + 1, K]."""
         truth: Array = np.einsum("dj,djk->dk", self.shares, self.errors)
         return truth
 
     @property
-    def truth_share(self) -> Array:
-        """θ̂ [K]."""
-        return self.share @ self.error
+    def agreed(self) -> Array:
+        """Shares of each label on which people agree, [D + 1, K]."""
+        agreed: Array = self.shares * np.diagonal(self.errors, axis1=1, axis2=2)
+        return agreed
 
+    @property
     def rates(self) -> tuple[Array, Array]:
-        """Sensitivity and specificity of yes (label 0), in one more row of estimates.
+        """Sensitivity and specificity of yes (label 0), [D + 1] each.
 
-        Se = p r₁ / θ, Sp = (1 - p)(1 - r₀) / (1 - θ), [D + 1] each.
+        Se = p r₁ / θ, Sp = (1 - p)(1 - r₀) / (1 - θ).
         """
-        shares = np.vstack([self.shares, self.share])
-        errors = np.concatenate([self.errors, self.error[None]])
-        both = shares * np.diagonal(errors, axis1=1, axis2=2)
-        truth = np.einsum("dj,djk->dk", shares, errors)
-        found = np.divide(both, truth, out=np.ones_like(both), where=truth > 0)
+        agreed, truth = self.agreed, self.truth
+        found = np.divide(agreed, truth, out=np.ones_like(agreed), where=truth > 0)
         return found[:, 0], found[:, 1]
 
 
 def draw(judged: Judged, *, seed: int) -> Draws | None:
     """Return draws; None if people labelled none of a label that the judge gave."""
     counts, share = judged.counts, judged.shares
-    of_judge = counts.sum(axis=1)
-    if ((share > 0) & (of_judge == 0)).any():
+    of_judge = counts.sum(axis=1, keepdims=True)
+    if ((share > 0) & (of_judge[:, 0] == 0)).any():
         return None
     rng = np.random.default_rng(seed)
-    even = np.full(judged.num_labels, 1 / judged.num_labels)
+    even = np.full_like(counts, 1 / judged.num_labels)
+    error = np.divide(counts, of_judge, out=even, where=of_judge > 0)
+    errors = [rng.dirichlet(row + PRIOR, NUM_DRAWS) for row in counts]
+    shares = rng.dirichlet(share * effective_size(judged) + PRIOR, NUM_DRAWS)
     return Draws(
-        errors=np.stack(
-            [rng.dirichlet(row + PRIOR, NUM_DRAWS) for row in counts], axis=1
-        ),
-        shares=rng.dirichlet(share * effective_size(judged) + PRIOR, NUM_DRAWS),
-        share=share,
-        error=np.where(
-            of_judge[:, None], counts / np.maximum(of_judge, 1)[:, None], even
-        ),
+        shares=np.vstack([shares, share]),
+        errors=np.concatenate([np.stack(errors, axis=1), error[None]]),
     )
 
 
-def of_draws(value: float, draws: Array) -> Share:
+def of_draws(draws: Array) -> Share:
+    """Return the estimate, which stands last, with the interval of the draws."""
     ends = 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)
-    low, high = np.percentile(draws, ends)
-    return Share(value=float(value), low=float(low), high=float(high))
+    low, high = np.percentile(draws[:-1], ends)
+    return Share(value=float(draws[-1]), low=float(low), high=float(high))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,28 +191,24 @@ class Estimate:
     windows: dict[int, tuple[Share, Share | None]]  # of the judge, corrected
     trend: Share | None  # of the last third of windows less the first
     parts: bool  # early and late labels of people disagree on the judge's errors
+    draws: Array  # of the first label's corrected share, if there is one
 
 
 def estimate(judged: Judged, *, seed: int) -> Estimate:
     num = effective_size(judged)
     draws = draw(judged, seed=seed)
     is_binary = judged.num_labels == 2
-    rates = draws.rates() if draws and is_binary else None
-    windows = _windows(judged, rates, seed=seed)
+    rates = draws.rates if draws and is_binary else None
     return Estimate(
         judge=[wilson_interval(float(share), num) for share in judged.shares],
-        truth=[
-            of_draws(value, draws.truth[:, label])
-            for label, value in enumerate(draws.truth_share)
-        ]
-        if draws
-        else None,
+        truth=[of_draws(each) for each in draws.truth.T] if draws else None,
         kappa=kappa(draws) if draws else None,
-        sensitivity=of_draws(rates[0][-1], rates[0][:-1]) if rates else None,
-        specificity=of_draws(rates[1][-1], rates[1][:-1]) if rates else None,
-        windows=windows,
+        sensitivity=of_draws(rates[0]) if rates else None,
+        specificity=of_draws(rates[1]) if rates else None,
+        windows=_windows(judged, rates, seed=seed),
         trend=_trend(judged, rates, seed=seed),
         parts=_parts(judged),
+        draws=draws.truth[:, 0] if draws else np.empty(0),
     )
 
 
@@ -211,23 +217,18 @@ def kappa(draws: Draws) -> Share:
 
     p_o = Σ p̂ R[k, k], p_e = Σ p̂ θ̂. 0 where one label is all.
     """
-    shares = np.vstack([draws.shares, draws.share])
-    errors = np.concatenate([draws.errors, draws.error[None]])
-    truth = np.einsum("dj,djk->dk", shares, errors)
-    observed = (shares * np.diagonal(errors, axis1=1, axis2=2)).sum(axis=1)
-    expected = (shares * truth).sum(axis=1)
+    observed = draws.agreed.sum(axis=1)
+    expected = (draws.shares * draws.truth).sum(axis=1)
     left = 1 - expected
     found = np.divide(
         observed - expected, left, out=np.zeros_like(left), where=left > 1e-12
     )
-    return of_draws(found[-1], found[:-1])
+    return of_draws(found)
 
 
-def _corrected(
-    judged: Judged, rates: tuple[Array, Array], *, seed: int
-) -> tuple[float, Array]:
-    """Return θ = clip((p + Sp - 1) / (Se + Sp - 1), 0, 1) of some completions, and its
-    draws.
+def _corrected(judged: Judged, rates: tuple[Array, Array], *, seed: int) -> Array:
+    """Return draws of θ = clip((p + Sp - 1) / (Se + Sp - 1), 0, 1) of some completions,
+    the estimate last.
     """
     rng = np.random.default_rng(seed)
     share, num = float(judged.shares[0]), effective_size(judged)
@@ -238,15 +239,14 @@ def _corrected(
         youden > 0, youden, np.nan
     )
     # a judge that is worse than chance in a draw says nothing there
-    found = np.clip(np.nan_to_num(found, nan=share), 0, 1)
-    return float(found[-1]), found[:-1]
+    corrected: Array = np.clip(np.nan_to_num(found, nan=share), 0, 1)
+    return corrected
 
 
 def _can_tell(rates: tuple[Array, Array] | None) -> bool:
     if rates is None:
         return False
-    youden = rates[0] + rates[1] - 1
-    return of_draws(youden[-1], youden[:-1]).low >= LEAST_YOUDEN
+    return of_draws(rates[0] + rates[1] - 1).low >= LEAST_YOUDEN
 
 
 def _windows(
@@ -258,7 +258,7 @@ def _windows(
         raw = wilson_interval(float(here.shares[0]), effective_size(here))
         corrected = None
         if rates is not None and can_tell:
-            corrected = of_draws(*_corrected(here, rates, seed=seed + window + 1))
+            corrected = of_draws(_corrected(here, rates, seed=seed + window + 1))
         found[window] = raw, corrected
     return found
 
@@ -274,7 +274,7 @@ def _trend(
         _corrected(judged.within(np.isin(judged.window, part)), rates, seed=seed + n)
         for n, part in enumerate((windows[:third], windows[-third:]))
     )
-    return of_draws(last[0] - first[0], last[1] - first[1])
+    return of_draws(last - first)
 
 
 def _parts(judged: Judged) -> bool:
@@ -284,24 +284,22 @@ def _parts(judged: Judged) -> bool:
     is_labelled = judged.hand >= 0
     if not is_labelled.any():
         return False
-    middle = np.median(judged.window[is_labelled])
+    is_late = judged.window > np.median(judged.window[is_labelled])
     for label in range(judged.num_labels):
-        halves = []
-        for is_half in (judged.window <= middle, judged.window > middle):
-            hand = judged.hand[is_labelled & is_half & (judged.label == label)]
-            if len(hand):
-                agreed = float((hand == label).mean())
-                halves.append(wilson_interval(agreed, len(hand)))
-        if len(halves) == 2 and (
-            halves[0].high < halves[1].low or halves[1].high < halves[0].low
-        ):
-            return True
+        is_given = is_labelled & (judged.label == label)
+        halves = judged.hand[is_given & ~is_late], judged.hand[is_given & is_late]
+        if min(map(len, halves)):
+            early, late = (
+                wilson_interval(float((half == label).mean()), len(half))
+                for half in halves
+            )
+            if early.high < late.low or late.high < early.low:
+                return True
     return False
 
 
-def difference(ours: Draws, theirs: Draws, *, label: int = 0) -> Share:
-    """Return the difference of a label's corrected share between two questions."""
-    return of_draws(
-        ours.truth_share[label] - theirs.truth_share[label],
-        ours.truth[:, label] - theirs.truth[:, label],
-    )
+def difference(ours: Estimate, theirs: Estimate) -> Share | None:
+    """Return the difference of the first label's corrected share, by draws of both."""
+    if ours.truth is None or theirs.truth is None:
+        return None
+    return of_draws(ours.draws - theirs.draws)

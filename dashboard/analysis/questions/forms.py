@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.http import QueryDict
 
-from dashboard.accounts.models import Team
-from dashboard.analysis.questions.models import TeamJudge
+from dashboard.analysis.questions.models import JUDGE_FIELDS, Question, TeamJudge
 from dashboard.analysis.questions.services import (
     FEWEST_COMPLETIONS,
     MOST_COMPLETIONS,
     READY,
     YES_NO,
+    list_judges,
 )
-from dashboard.project.forms import number_field, row_field, set_choices
+from dashboard.project.forms import number_field, select_field, set_choices
+from dashboard.runs.models import Run
 from trainer.internet import read_url
 from trainer.rewards.model_judge.labels import Label
 
 
 class QuestionForm(forms.Form):
+    ready = READY
     text = forms.CharField(
         label="Question",
         max_length=4_000,
@@ -33,8 +37,10 @@ class QuestionForm(forms.Form):
         help_text="One a line, as “refusal: it declines the task”. The chart shows the "
         "first.",
     )
-    judge = row_field("Judge", "Choose a judge")
-    sample_size = number_field("Completions", FEWEST_COMPLETIONS, MOST_COMPLETIONS)
+    judge = select_field("Judge")
+    sample_size = number_field(
+        "Completions", FEWEST_COMPLETIONS, MOST_COMPLETIONS, initial=300
+    )
     shows_prompt = forms.BooleanField(
         required=False,
         initial=True,
@@ -42,27 +48,43 @@ class QuestionForm(forms.Form):
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
 
-    def __init__(self, team: Team, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        judges = TeamJudge.objects.filter(team=team).order_by("name")
-        set_choices(self, "judge", judges)
-        self.has_judges = judges.exists()
-        self.fields["sample_size"].initial = 300
-
-    @property
-    def ready(self) -> dict[str, str]:
-        return READY
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        data: QueryDict | None,
+        *,
+        again: Question | None = None,
+    ) -> None:
+        """Args: again: the question that the form begins with."""
+        super().__init__(data, initial=_fields_of(again) if again else {})
+        self.judges = list_judges(runs)
+        choices = [("", "Choose a judge"), *((name, name) for name in self.judges)]
+        set_choices(self, "judge", choices)
 
     def clean_labels(self) -> list[Label]:
         lines = [line.strip() for line in self.cleaned_data["labels"].splitlines()]
         parts = [line.partition(":") for line in lines if line]
         return [Label(name.strip(), meaning.strip()) for name, _, meaning in parts]
 
+    def clean_judge(self) -> TeamJudge:
+        return self.judges[self.cleaned_data["judge"]]
+
+
+def _fields_of(question: Question) -> dict[str, Any]:
+    lines = [f"{label.name}: {label.meaning}" for label in question.parsed_labels]
+    return {
+        "text": question.text,
+        "labels": "\n".join(line.removesuffix(": ") for line in lines),
+        "sample_size": question.sample_size,
+        "shows_prompt": question.shows_prompt,
+        "judge": question.judge["name"],
+    }
+
 
 class JudgeForm(forms.ModelForm[TeamJudge]):
     class Meta:
         model = TeamJudge
-        fields = ("name", "base_url", "model", "key_name")
+        fields = JUDGE_FIELDS
         help_texts: ClassVar[dict[str, str]] = {
             "base_url": "Of an OpenAI-compatible endpoint, such as "
             "https://api.openai.com/v1. Others than public https addresses must be in "

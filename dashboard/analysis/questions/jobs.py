@@ -12,9 +12,10 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 
 from django.db import transaction
 
@@ -24,16 +25,23 @@ from dashboard.analysis.questions.services import NUM_TRIED, read_spent
 from dashboard.completions.models import Group
 from dashboard.costs.models import add_judge_use
 from dashboard.jobs.kinds import Context, JobCancelled, Kind, LeaseLost, register
-from dashboard.project.database import clean_text
+from dashboard.project.database import clean_json, clean_text
 from trainer.internet import Refused
 from trainer.rewards.model_judge.asking import Endpoint, Judge, JudgeUnavailable
+from trainer.rewards.model_judge.client import Reply
 from trainer.rewards.model_judge.labels import (
+    MOST_KINDS,
+    MOST_PHRASES,
     find_quote,
+    kinds_schema,
+    make_kinds_question,
     make_label_question,
+    read_kinds,
     read_label,
     reply_schema,
 )
 from trainer.rewards.model_judge.ledger import Ledger
+from trainer.rewards.model_judge.question import Question as JudgeQuestion
 from trainer.rewards.model_judge.question import Unreadable
 
 TURN_SECONDS = 60.0
@@ -41,6 +49,7 @@ Usage = Mapping[str, int]  # trainer.rewards.model_judge.client.USAGE
 AT_ONCE = 32
 CONCURRENCY = 8
 MAX_REPLY_TOKENS = 1_024
+MAX_KINDS_TOKENS = 4_096
 TIMEOUT_SECONDS = 120.0
 MOST_LOST = 8  # requests in a row without a reply: the judge is away
 MOST_TOKENS = 2**30  # of a request, whatever an endpoint claims
@@ -122,10 +131,57 @@ def _ask_all(context: Context, question: Question) -> None:
         _store(context, question, place, usage, num_done)
         if num_lost == min(MOST_LOST, len(waiting)) and context.interruption is None:
             raise ValueError(place.problem)
+    if budget is not None and may_ask():
+        _group_kinds(context, question)
     context.check()
     is_cut = num_done < question.goal and not may_ask()
     message = f"Stopped at its budget, {num_done:,} of {question.goal:,}."
     context.note(message=message if is_cut else "")
+
+
+def _group_kinds(context: Context, question: Question) -> None:
+    """Let the judge name the kinds of its cases, where there are too many to list.
+
+    Without groups in its reply they stay as they are.
+    """
+    cases = question.sample.filter(label=question.names[0]).exclude(kind="")
+    counts = Counter(cases.values_list("kind", flat=True))
+    phrases = [phrase for phrase, _ in counts.most_common(MOST_PHRASES)]
+    if len(phrases) <= MOST_KINDS or {*phrases} <= {*chain(*question.kinds.values())}:
+        return
+    context.note(message="Grouping the kinds.")
+    asked = make_kinds_question(question.text, phrases)
+    endpoint = _endpoint(question, kinds_schema(), max_tokens=MAX_KINDS_TOKENS)
+    judge = Judge(endpoint, Ledger())
+    context.on_interrupt = judge.close
+    with closing(judge):
+        try:
+            reply = _ask(judge, asked)
+        except (JudgeUnavailable, CancelledError):
+            return
+    tokens = count_tokens(reply)
+    question.kinds_tokens_in += tokens[0]
+    question.kinds_tokens_out += tokens[1]
+    with suppress(Unreadable):
+        question.kinds = clean_json(read_kinds(reply.text, phrases))
+    with transaction.atomic():
+        if not context.held().exists():
+            raise LeaseLost
+        question.save(update_fields=["kinds", "kinds_tokens_in", "kinds_tokens_out"])
+        _record_use(question, reply.usage)
+
+
+def _ask(judge: Judge, asked: JudgeQuestion) -> Reply:
+    """JudgeUnavailable or CancelledError without a reply."""
+    deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
+    return judge.submit(asked, deadline=deadline, is_readable=lambda _: True).result()
+
+
+def count_tokens(reply: Reply) -> tuple[int, int]:
+    """Return tokens of what was asked and of the reply; about, if it tells none."""
+    out = reply.num_tokens_out or len(reply.text) // 4
+    asked = reply.num_tokens_in or max(reply.num_tokens - out, 1)
+    return min(asked, MOST_TOKENS), min(out, MOST_TOKENS)
 
 
 def _store(
@@ -140,15 +196,19 @@ def _store(
         if not context.held().update(done=num_done, num_losses=0):
             raise LeaseLost
         place.save()
-        add_judge_use(
-            {question.judge["model"]: usage},
-            team=question.team,
-            user=question.created_by,
-            source="question",
-            target_id=question.pk,
-            run=question.run,
-        )
+        _record_use(question, usage)
     context.note(num_done)
+
+
+def _record_use(question: Question, usage: Usage) -> None:
+    add_judge_use(
+        {question.judge["model"]: usage},
+        team=question.team,
+        user=question.created_by,
+        source="question",
+        target_id=question.pk,
+        run=question.run,
+    )
 
 
 def _labelled(
@@ -184,7 +244,9 @@ def _asked(
         .in_bulk({place.group_id for place in places})
     )
     # Labels are kept in the database, so no reply is needed twice.
-    judge = Judge(_endpoint(question), Ledger())
+    schema = reply_schema(question.parsed_labels)
+    endpoint = _endpoint(question, schema, max_tokens=MAX_REPLY_TOKENS)
+    judge = Judge(endpoint, Ledger())
     context.on_interrupt = judge.close
     left = list(reversed(places))
     asked = set[Future[tuple[CompletionLabel, Usage]]]()
@@ -218,19 +280,14 @@ def _label(
     place.problem = ""
     for again in ("", _ONCE_MORE):
         try:
-            reply = judge.submit(
-                replace(asked, system=asked.system + again),
-                deadline=time.monotonic() + 2 * TIMEOUT_SECONDS,
-                is_readable=lambda reply: True,
-            ).result()
+            reply = _ask(judge, replace(asked, system=asked.system + again))
         except (JudgeUnavailable, CancelledError) as error:
             place.problem = clean_text(str(error)) or "The job ended."
             return place, usage
         usage.update(reply.usage)
-        out = reply.num_tokens_out or len(reply.text) // 4
-        asked_for = reply.num_tokens_in or max(reply.num_tokens - out, 1)
-        place.num_tokens_in += min(asked_for, MOST_TOKENS)
-        place.num_tokens_out += min(out, MOST_TOKENS)
+        tokens = count_tokens(reply)
+        place.num_tokens_in += tokens[0]
+        place.num_tokens_out += tokens[1]
         try:
             found = read_label(reply.text, question.parsed_labels)
         except Unreadable as error:
@@ -245,13 +302,13 @@ def _label(
     return place, usage
 
 
-def _endpoint(question: Question) -> Endpoint:
+def _endpoint(question: Question, schema: str, *, max_tokens: int) -> Endpoint:
     judge = question.judge
     return Endpoint(
         base_url=judge["base_url"],
         key_name=judge["key_name"],
         model=judge["model"],
-        max_tokens=MAX_REPLY_TOKENS,
+        max_tokens=max_tokens,
         token_limit_field="max_tokens",  # noqa: S106 - a field's name
         temperature=0.0,
         timeout_seconds=TIMEOUT_SECONDS,
@@ -259,9 +316,7 @@ def _endpoint(question: Question) -> Endpoint:
         max_concurrency=CONCURRENCY,
         budget_calls=10**9,  # tokens are counted here
         budget_tokens=10**15,
-        json_schema=reply_schema(question.parsed_labels)
-        if question.uses_schema
-        else "",
+        json_schema=schema if question.uses_schema else "",
     )
 
 

@@ -17,6 +17,8 @@ from trainer.rewards.model_judge.labels import LONGEST_KIND, LONGEST_WHY, Label
 
 MAX_LABEL_CHARS = 40
 MAX_QUERY_CHARS = 2_000
+MAX_JUDGE_NAME = 80
+JUDGE_FIELDS = ("name", "base_url", "model", "key_name")
 
 
 class TeamJudge(models.Model):
@@ -25,7 +27,7 @@ class TeamJudge(models.Model):
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="judges")
-    name = models.CharField(max_length=80)
+    name = models.CharField(max_length=MAX_JUDGE_NAME)
     base_url = models.CharField("URL", max_length=500)
     model = models.CharField(max_length=200)
     key_name = models.CharField(
@@ -63,8 +65,7 @@ class Question(JobTarget):
     query = models.CharField(
         max_length=MAX_QUERY_CHARS, blank=True
     )  # of Samples → Search
-    # {"name", "base_url", "model", "key_name"}
-    judge = models.JSONField[dict[str, Any]]()
+    judge = models.JSONField[dict[str, Any]]()  # its JUDGE_FIELDS
     uses_schema = models.BooleanField(default=True)  # False: the endpoint refuses one
     sample_size = models.PositiveIntegerField()
     seed = models.PositiveIntegerField(default=0)
@@ -72,6 +73,10 @@ class Question(JobTarget):
     goal = models.PositiveIntegerField()
     budget_tokens = models.BigIntegerField(null=True)  # null: while it is tried
     num_found = models.BigIntegerField(null=True)  # completions that match the query
+    # The judge's phrases by the names that it gave them; {}: it has not grouped them.
+    kinds = models.JSONField[dict[str, list[str]]](default=dict, db_default={})
+    kinds_tokens_in = models.PositiveIntegerField(default=0, db_default=0)
+    kinds_tokens_out = models.PositiveIntegerField(default=0, db_default=0)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -144,7 +149,8 @@ class HandLabel(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
     )
     label = models.CharField(max_length=MAX_LABEL_CHARS, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    is_imported = models.BooleanField(default=False, db_default=False)  # by the API
+    created_at = models.DateTimeField(auto_now=True)  # the newest label counts
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

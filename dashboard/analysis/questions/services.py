@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from django.db import transaction
 from django.db.models import Count, Q, QuerySet, Sum
+from django.forms.models import model_to_dict
 from django.http import QueryDict
 from django.shortcuts import get_object_or_404
+from numpy.typing import NDArray
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import record
 from dashboard.analysis.questions.models import (
+    JUDGE_FIELDS,
+    MAX_JUDGE_NAME,
     MAX_LABEL_CHARS,
     MAX_QUERY_CHARS,
     CompletionLabel,
@@ -32,6 +37,7 @@ from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from trainer.rewards.model_judge.labels import PROMPT_VERSION, Label
 
+Place = TypeVar("Place", bound=CompletionLabel)
 NUM_TRIED = 5
 MAX_OPEN = 4  # of a team, waiting or running
 MOST_LABELS = 12
@@ -57,7 +63,7 @@ YES_NO = [Label("yes"), Label("no")]
 @transaction.atomic
 def ask(
     *,
-    run: Run,
+    runs: Sequence[Run],
     user: User | None,
     text: str,
     judge: TeamJudge,
@@ -66,8 +72,9 @@ def ask(
     sample_size: int = 300,
     seed: int = 0,
     shows_prompt: bool = True,
-) -> Question:
-    """Queue a question, of whose sample five are labelled to try it.
+) -> list[Question]:
+    """Queue a question about each run of a team; five of its sample are labelled to try
+    it.
 
     Args:
         labels: two to twelve; none: yes and no. The first is asked for.
@@ -104,28 +111,55 @@ def ask(
             if form.errors
             else f"The filter has more than {MAX_QUERY_CHARS:,} characters.",
         )
-    team = run.team
-    _check_open(team)
-    question = Question.objects.create(
-        team=team,
-        created_by=user,
-        run=run,
-        text=text,
-        labels=[{"name": label.name, "meaning": label.meaning} for label in labels],
-        shows_prompt=shows_prompt,
-        query=query,
-        judge={
-            name: getattr(judge, name)
-            for name in ("name", "base_url", "model", "key_name")
-        },
-        sample_size=sample_size,
-        seed=seed,
-        prompt_version=PROMPT_VERSION,
-        goal=NUM_TRIED,
+    _check_open(runs[0].team)
+    questions = []
+    for run in runs:
+        question = Question.objects.create(
+            team=run.team,
+            created_by=user,
+            run=run,
+            text=text,
+            labels=[{"name": label.name, "meaning": label.meaning} for label in labels],
+            shows_prompt=shows_prompt,
+            query=query,
+            judge=model_to_dict(judge, JUDGE_FIELDS),
+            sample_size=sample_size,
+            seed=seed,
+            prompt_version=PROMPT_VERSION,
+            goal=NUM_TRIED,
+        )
+        _enqueue(question, user)
+        record(team=run.team, actor=user, verb="question.tried", obj=question)
+        questions.append(question)
+    return questions
+
+
+def list_judges(runs: Sequence[Run]) -> dict[str, TeamJudge]:
+    """Return the judges of the runs' team by name, and those of their recipes.
+
+    The latter are not stored.
+    """
+    judges = {each.name: each for each in runs[0].team.judges.order_by("name")}
+    for version in {run.recipe_version for run in runs if run.recipe_version}:
+        for rule in version.spec["rules"]:
+            if rule["kind"] == "llm_judge":
+                names = ("base_url", "model", "key_name")
+                fields = {name: rule["params"].get(name, "") for name in names}
+                name = f"{rule['name']} of {version}"[:MAX_JUDGE_NAME]
+                judges.setdefault(name, TeamJudge(name=name, **fields))
+    return judges
+
+
+def ask_again(question: Question, runs: Sequence[Run], user: User | None) -> None:
+    """Ask the same of the same judge about other runs."""
+    names = ("text", "query", "sample_size", "seed", "shows_prompt")
+    ask(
+        runs=runs,
+        user=user,
+        judge=TeamJudge(**{name: question.judge[name] for name in JUDGE_FIELDS}),
+        labels=question.parsed_labels,
+        **{name: getattr(question, name) for name in names},
     )
-    _enqueue(question, user)
-    record(team=team, actor=user, verb="question.tried", obj=question)
-    return question
 
 
 def _check_open(team: Team) -> None:
@@ -173,6 +207,18 @@ class Spent:
         return self.num_tokens_in + self.num_tokens_out
 
 
+def _cost_of(question: Question, tokens: tuple[int, int]) -> tuple[float | None, str]:
+    """Return what tokens in and out cost, and the currency; None without one price."""
+    bill = price_tokens(
+        question.team,
+        question.judge["model"],
+        dict(zip(("input_tokens", "output_tokens"), tokens, strict=True)),
+        at=question.created_at,
+    )
+    [(currency, cost)] = bill.costs.items() if bill.has_one_price else [("", None)]
+    return cost, currency
+
+
 def read_spent(question: Question) -> Spent:
     """Compute it from the labels, and the prices of its day; two queries."""
     sums = question.sample.aggregate(
@@ -182,48 +228,49 @@ def read_spent(question: Question) -> Spent:
         tokens_out=Sum("num_tokens_out"),
     )
     asked, total = sums["asked"], sums["num"]
-    tokens = sums["tokens_in"] or 0, sums["tokens_out"] or 0
-    bill = price_tokens(
-        question.team,
-        question.judge["model"],
-        dict(zip(("input_tokens", "output_tokens"), tokens, strict=True)),
-        at=question.created_at,
+    of_labels = sums["tokens_in"] or 0, sums["tokens_out"] or 0
+    tokens = (
+        of_labels[0] + question.kinds_tokens_in,
+        of_labels[1] + question.kinds_tokens_out,
     )
-    [(currency, cost)] = bill.costs.items() if bill.has_one_price else [("", None)]
+    cost, currency = _cost_of(question, tokens)
     scale = total / asked if asked else None
+    of_one = cost if tokens == of_labels else _cost_of(question, of_labels)[0]
     return Spent(
         num_asked=asked,
         num_sampled=total,
         num_tokens_in=tokens[0],
         num_tokens_out=tokens[1],
         cost=cost,
-        expected_tokens=None if scale is None else round(scale * sum(tokens)),
-        expected_cost=None if scale is None or cost is None else scale * cost,
+        expected_tokens=None if scale is None else round(scale * sum(of_labels)),
+        expected_cost=None if scale is None or of_one is None else scale * of_one,
         currency=currency,
     )
 
 
 @transaction.atomic
-def start(question: Question, user: User | None) -> None:
-    """Ask of the whole sample, or go on with what is left of it.
+def start(questions: Sequence[Question], user: User | None) -> None:
+    """Ask of the whole sample of each, or go on with what is left of it.
 
     Raises:
-        UserError: it is being asked, or no completion was labelled as a try.
+        UserError: one is being asked, or no completion of it was labelled as a try.
     """
-    question = Question.objects.select_for_update(of=("self",)).get(pk=question.pk)
-    if question.is_open:
-        raise UserError("question.open", "The question is being asked already.")
-    _check_open(question.team)
-    spent = read_spent(question)
-    if spent.expected_tokens is None:
-        raise UserError(
-            "question.not_tried", "The judge has answered nothing yet. Try it again."
-        )
-    if question.budget_tokens is None or spent.num_tokens >= question.budget_tokens:
-        question.budget_tokens = round(BUDGET * spent.expected_tokens)
-    question.goal = spent.num_sampled
-    _enqueue(question, user)
-    record(question.team, user, "question.started", question)
+    _check_open(questions[0].team)
+    rows = Question.objects.select_for_update(of=("self",))
+    for question in rows.filter(pk__in=[each.pk for each in questions]):
+        if question.is_open:
+            raise UserError("question.open", "The question is being asked already.")
+        spent = read_spent(question)
+        if spent.expected_tokens is None:
+            raise UserError(
+                "question.not_tried",
+                "The judge has answered nothing yet. Try it again.",
+            )
+        if question.budget_tokens is None or spent.num_tokens >= question.budget_tokens:
+            question.budget_tokens = round(BUDGET * spent.expected_tokens)
+        question.goal = spent.num_sampled
+        _enqueue(question, user)
+        record(question.team, user, "question.started", question)
 
 
 @transaction.atomic
@@ -275,6 +322,17 @@ def list_questions(team: Team, run: Run | None = None) -> QuerySet[Question]:
     return questions if run is None else questions.filter(run=run)
 
 
+def list_together(team: Team, runs: Sequence[Run]) -> list[dict[int, Question]]:
+    """Return what some runs were asked, newest first: of each question its newest by
+    run.
+    """
+    together: dict[tuple[str, ...], dict[int, Question]] = {}
+    for question in list_questions(team).filter(run__in=runs):
+        key = (question.text, str(question.labels), question.query)
+        together.setdefault(key, {}).setdefault(question.run_id, question)
+    return list(together.values())
+
+
 def labelled_examples(question: Question) -> list[CompletionLabel]:
     """Return the first that the judge labelled, with their texts."""
     return list(
@@ -286,6 +344,28 @@ def labelled_examples(question: Question) -> list[CompletionLabel]:
 
 
 # Labels of people.
+
+
+def draw_keys(
+    question: Question, labelled: Sequence[CompletionLabel]
+) -> NDArray[np.float64]:
+    """Return the keys of the draw for people, who label the lowest of each label."""
+    return order_for_people(
+        question.seed,
+        np.array([each.group_id for each in labelled]),
+        np.array([each.position for each in labelled]),
+        np.array([each.weight for each in labelled]),
+    )
+
+
+def in_draw_order(
+    labelled: Sequence[Place], keys: NDArray[np.float64]
+) -> dict[str, list[Place]]:
+    """Return the completions of each label of the judge's, those to be drawn first."""
+    strata: dict[str, list[Place]] = {}
+    for at in np.argsort(keys, kind="stable"):
+        strata.setdefault(labelled[at].label, []).append(labelled[at])
+    return strata
 
 
 def places_for(
@@ -305,31 +385,25 @@ def places_for(
     )
     if not labelled:
         return []
-    keys = order_for_people(
-        question.seed,
-        np.array([each.group_id for each in labelled]),
-        np.array([each.position for each in labelled]),
-        np.array([each.weight for each in labelled]),
-    )
-    given = sorted({each.label for each in labelled})
-    most = -(-num // len(given))
+    strata = in_draw_order(labelled, draw_keys(question, labelled))
     chosen = []
-    for name in given:
-        left = most
-        for at in np.argsort(keys, kind="stable"):
-            each = labelled[at]
-            if each.label != name or left == 0:
-                continue
-            chosen.append(each)
-            left -= not each.num_undecided
-    return sorted(
-        (each for each in chosen if not each.num_own), key=lambda each: each.rank
-    )
+    for places in strata.values():
+        left = -(-num // len(strata))
+        for place in places:
+            if left > 0 and not place.num_own:
+                chosen.append(place)
+            left -= not place.num_undecided
+    return sorted(chosen, key=lambda place: place.rank)
 
 
 @transaction.atomic
 def label_by_hand(
-    question: Question, user: User | None, place: CompletionLabel, label: str
+    question: Question,
+    user: User | None,
+    place: CompletionLabel,
+    label: str,
+    *,
+    is_imported: bool = False,
 ) -> None:
     """Store a person's label, or "" for one that cannot be decided; the newest counts.
 
@@ -341,12 +415,15 @@ def label_by_hand(
             "question.unknown_label",
             f"{label!r:.80} is none of the labels {', '.join(question.names)}.",
         )
-    HandLabel.objects.update_or_create(of=place, user=user, defaults={"label": label})
+    fields = {"label": label, "is_imported": is_imported}
+    HandLabel.objects.update_or_create(of=place, user=user, defaults=fields)
 
 
 @transaction.atomic
 def label_many(question: Question, user: User | None, labels: dict[int, str]) -> None:
-    """Store labels by the place's number, all or none. UserError for an unknown one."""
+    """Store imported labels by the place's number, all or none. UserError for an
+    unknown one.
+    """
     places = question.sample.in_bulk(labels)
     if unknown := sorted(labels.keys() - places.keys()):
         raise UserError(
@@ -354,7 +431,7 @@ def label_many(question: Question, user: User | None, labels: dict[int, str]) ->
             f"The question has no completion with the number {unknown[0]}.",
         )
     for pk, label in labels.items():
-        label_by_hand(question, user, places[pk], label)
+        label_by_hand(question, user, places[pk], label, is_imported=True)
 
 
 @transaction.atomic

@@ -62,6 +62,28 @@ def test_a_question_is_tried_started_and_labelled(program, body):
     assert program.read("/questions")["items"][0]["labels"] == ["yes", "no"]
 
 
+def test_the_draw_is_listed_for_labels_to_send(program, body):
+    program.post("/questions", body | {"sample_size": 60})
+    question = see_through(Question.objects.get())
+    address = f"/questions/{question.pk}"
+    program.post(f"{address}/start")
+    see_through(question)
+
+    drawn = program.read(f"{address}/labels?drawn=20&limit=100")["items"]
+    assert len(drawn) == 20
+    chosen = {each["label"] for each in drawn}
+    others = question.sample.exclude(pk__in=[each["id"] for each in drawn])
+    wrong = [{"id": others.last().pk, "label": "no"}]
+    program.post(f"{address}/hand-labels", {"labels": wrong})
+    assert chosen == {"yes", "no"}
+    assert program.read(address)["num_not_drawn"] == 1
+    labels = [{"id": each["id"], "label": each["label"]} for each in drawn]
+    program.post(f"{address}/hand-labels", {"labels": labels})
+
+    assert program.read(address)["num_by_hand"] >= 20
+    assert program.read(f"{address}/labels?drawn=20")["items"] == []
+
+
 def test_hand_labels_are_stored_all_or_none(program, body):
     program.post("/questions", body)
     question = see_through(Question.objects.get())

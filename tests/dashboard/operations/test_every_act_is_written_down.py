@@ -21,6 +21,7 @@ WRITES = {
     "rescoring_stop": {"rescoring.stop_requested"},
     "rescoring_delete": {"rescoring.deleted"},
     "run_questions": {"question.tried"},
+    "compare_questions": {"question.tried", "question.started"},
     "question": {
         *("question.tried", "question.started", "question.stop_requested"),
         *("question.tagged", "question.deleted"),

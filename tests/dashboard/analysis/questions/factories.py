@@ -85,7 +85,8 @@ def ask(
 ) -> Question:
     judge = run.team.judges.first() or make_judge(run.team, judging)
     text = fields.pop("text", "Does it hedge?")
-    return services.ask(run=run, user=user, judge=judge, text=text, **fields)
+    [question] = services.ask(runs=[run], user=user, judge=judge, text=text, **fields)
+    return question
 
 
 def see_through(question: Question) -> Question:
@@ -96,7 +97,7 @@ def see_through(question: Question) -> Question:
 def ask_all(run: Run, judging: Judging, **fields: Any) -> Question:
     """Try it, and ask of the whole sample."""
     tried = see_through(ask(run, judging, **fields))
-    services.start(tried, None)
+    services.start([tried], None)
     return see_through(tried)
 
 

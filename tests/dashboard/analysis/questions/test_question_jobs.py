@@ -1,6 +1,7 @@
 """A judge is asked of a sample, within a budget, and nothing twice."""
 
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -29,7 +30,7 @@ from tests.dashboard.analysis.questions.factories import (
     see_through,
 )
 from tests.dashboard.completions.blocks import make_blocks
-from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.completions.factories import make_group, make_recipe, make_run
 from tests.dashboard.costs.factories import set_price
 from tests.dashboard.jobs.working import do, take
 from tests.trainer.rewards.judge_server import status, text
@@ -99,7 +100,7 @@ def test_the_whole_sample_is_asked_once(run, judging, alice):
 
 def test_a_stopped_job_asks_only_the_rest_when_it_is_resumed(run, judging):
     question = see_through(ask(run, judging, sample_size=100))
-    services.start(question, None)
+    services.start([question], None)
 
     def stop_at(context):
         if context.noted["done"] >= 16:
@@ -109,7 +110,7 @@ def test_a_stopped_job_asks_only_the_rest_when_it_is_resumed(run, judging):
     assert job.state == "cancelled"
     num_before = question.sample.exclude(label="").count()
     assert 16 <= num_before < 100
-    services.start(question, None)
+    services.start([question], None)
 
     done = see_through(question)
 
@@ -120,7 +121,7 @@ def test_a_stopped_job_asks_only_the_rest_when_it_is_resumed(run, judging):
 
 def test_a_question_stops_at_its_budget(run, judging):
     question = see_through(ask(run, judging, sample_size=100))
-    services.start(question, None)
+    services.start([question], None)
     Question.objects.filter(pk=question.pk).update(budget_tokens=30 * 20)
 
     done = see_through(question)
@@ -131,14 +132,14 @@ def test_a_question_stops_at_its_budget(run, judging):
     # what was sent is stored, and counts
     assert len(judging.asked) == num_asked == read_result(done).num_labelled
     assert str(num_asked) in done.job.message
-    services.start(done, None)  # with a new budget
+    services.start([done], None)  # with a new budget
     assert "" not in labels_of(see_through(done))
     assert len(judging.asked) == 100
 
 
 def test_a_worker_that_shuts_down_stores_what_was_asked(run, judging):
     question = see_through(ask(run, judging, sample_size=100))
-    services.start(question, None)
+    services.start([question], None)
 
     def shut_down():
         return len(judging.asked) >= 30
@@ -152,7 +153,7 @@ def test_a_worker_that_shuts_down_stores_what_was_asked(run, judging):
 def test_deleted_completions_are_no_error(run, judging, alice_client):
     question = see_through(ask(run, judging, sample_size=20))
     GroupCompletions.objects.all().delete()
-    services.start(question, None)
+    services.start([question], None)
 
     failed = see_through(question)
 
@@ -166,7 +167,7 @@ def test_deleted_completions_are_no_error(run, judging, alice_client):
 
 def test_a_question_of_a_run_in_the_trash_is_not_asked(run, judging):
     question = see_through(ask(run, judging, sample_size=20))
-    services.start(question, None)
+    services.start([question], None)
     Run.objects.update(trashed_at=timezone.now())
 
     assert see_through(question).state == "failed"
@@ -177,10 +178,10 @@ def test_a_question_of_a_run_in_the_trash_is_not_asked(run, judging):
 def test_a_team_starts_four_questions_at_most(run, judging):
     tried = [see_through(ask(run, judging, sample_size=20)) for _ in range(5)]
     for question in tried[:4]:
-        services.start(question, None)
+        services.start([question], None)
 
     with pytest.raises(UserError) as error:
-        services.start(tried[4], None)
+        services.start([tried[4]], None)
 
     assert error.value.code == "question.too_many_open"
 
@@ -219,7 +220,7 @@ def test_a_reply_that_stays_unreadable_is_no_label(run, judging):
     assert len(judging.asked) == 10
     assert question.sample.exclude(problem="").count() == 5
     assert read_result(question) is None
-    services.start(question, None)
+    services.start([question], None)
     see_through(question)
     assert len(judging.asked) == 10 + 15 * 2
 
@@ -241,7 +242,7 @@ def test_a_judge_that_is_away_ends_the_job(run, judging):
     assert question.state == "failed"
     assert "401" in question.error
     with pytest.raises(UserError) as error:
-        services.start(question, None)
+        services.start([question], None)
     assert error.value.code == "question.not_tried"
 
 
@@ -394,6 +395,92 @@ def test_the_first_persons_label_counts(run, judging, alice, bob):
     assert HandLabel.objects.count() == 40
 
 
+def send(question, user, places, truth=is_hedge):
+    labels = {
+        place.pk: truth(place.group.completions[place.position].text)
+        for place in places
+    }
+    services.label_many(question, user, labels)
+
+
+def test_sent_labels_of_the_draw_count(run, judging, alice):
+    question = ask_all(run, judging, sample_size=100)
+    places = services.places_for(question, alice)
+
+    send(question, alice, places[:19])
+    assert read_result(question).num_by_hand == 0
+    assert read_result(question).num_not_drawn == 19
+    send(question, alice, places[19:])
+
+    result = read_result(question)
+    assert (result.num_by_hand, result.num_not_drawn) == (20, 0)
+    assert result.estimate.kappa.value == pytest.approx(1.0)
+
+
+def test_sent_labels_that_were_chosen_are_left_out(run, judging, alice, bob):
+    question = ask_all(run, judging, sample_size=100)
+    drawn = label_all(question, alice, is_hedge)
+    before = read_result(question).estimate.truth[0]
+    others = question.sample.exclude(pk__in=[place.pk for place in drawn])
+    yes = list(others.filter(label="yes").select_related("group"))
+    first = {place.pk for place in services.places_for(question, bob, num=50)}
+    chosen = [place for place in yes if place.pk not in first]
+
+    send(question, bob, chosen, lambda text: "no")
+
+    result = read_result(question)
+    assert result.num_not_drawn == len(chosen) > 0
+    assert result.num_by_hand == 20
+    assert result.estimate.truth[0] == before
+
+
+def test_a_persons_label_counts_before_one_that_was_sent(run, judging, alice, bob):
+    question = ask_all(run, judging, sample_size=100)
+    places = services.places_for(question, alice)
+    send(question, bob, places, lambda text: "no")
+
+    label_all(question, alice, is_hedge)
+
+    assert read_result(question).estimate.kappa.value == pytest.approx(1.0)
+
+
+def test_a_result_is_computed_once_until_labels_change(
+    run, judging, alice, monkeypatch, django_assert_num_queries
+):
+    question = ask_all(run, judging, sample_size=100)
+    first = read_result(question)
+    with django_assert_num_queries(2):
+        assert read_result(question) is first
+    place = services.places_for(question, alice)[0]
+    services.label_by_hand(question, alice, place, "yes")
+    second = read_result(question)
+    assert second.num_by_hand == 1
+
+    services.label_by_hand(question, alice, place, "")
+
+    assert read_result(question).num_by_hand == 0
+
+
+def test_a_judge_of_the_recipe_is_offered(run, judging):
+    params = {"base_url": judging.url, "model": "graded", "key_name": "BIG"}
+    rule = {"name": "quality", "kind": "llm_judge", "params": params}
+    run.recipe_version = make_recipe(run.team, rules=[rule])
+    make_judge(run.team, judging)
+
+    judges = services.list_judges([run, run])
+
+    assert list(judges) == ["judge", f"quality of {run.recipe_version}"]
+    [question] = services.ask(
+        runs=[run], user=None, text="q?", judge=[*judges.values()][1]
+    )
+    assert question.judge == params | {
+        "name": f"quality of {run.recipe_version}",
+        "price_in": None,
+        "price_out": None,
+    }
+    assert services.list_judges([run])["judge"].price_in is None
+
+
 def test_an_unknown_label_is_refused(run, judging, alice):
     question = ask_all(run, judging, sample_size=20)
     place = services.places_for(question, alice)[0]
@@ -408,7 +495,68 @@ def test_kinds_are_counted_without_case_and_signs(run, judging):
     question = ask_all(run, judging, sample_size=160)
 
     num_yes = labels_of(question).count("yes")
-    assert read_result(question).kinds == [("a hedge", num_yes)]
+    [kind] = read_result(question).kinds
+    assert (kind.name, kind.num, kind.phrases) == ("a hedge", num_yes, ["a hedge"])
+    assert "notes" not in json.dumps(judging.asked)  # one kind needs no groups
+
+
+def name_kinds(judging, grouped):
+    """Every yes has another kind; `grouped` replies when they are to be grouped."""
+
+    def reply(asked):
+        if "[begin" in (text := asked["messages"][1]["content"]) and " notes]" in text:
+            return grouped(text)
+        completion = completion_of(asked)
+        label = "yes" if HEDGE in completion else "no"
+        return reply_of(label, kind=completion[-4:])
+
+    judging.reply = reply
+
+
+def halves(text):
+    numbers = list(range(1, len(re.findall(r"^\d+\. ", text, re.MULTILINE)) + 1))
+    kinds = {"Ear\0ly": numbers[:5], "Late": numbers[5:]}
+    return json.dumps({"kinds": [{"name": n, "notes": of} for n, of in kinds.items()]})
+
+
+def test_many_kinds_are_grouped_by_one_request(run, judging):
+    name_kinds(judging, halves)
+
+    question = ask_all(run, judging, sample_size=100)
+
+    num_yes = labels_of(question).count("yes")
+    assert len(judging.asked) == 100 + 1
+    late, early = read_result(question).kinds
+    assert (late.name, early.name, early.num) == ("Late", "Ear␀ly", 5)
+    assert late.num + early.num == num_yes > 13
+    spent = services.read_spent(question)
+    assert (spent.num_tokens > 30 * 100, spent.expected_tokens) == (True, 30 * 100)
+    services.start([question], None)
+    see_through(question)
+    assert len(judging.asked) == 101
+
+
+@pytest.mark.parametrize(
+    "reply", ["I cannot.", '{"kinds": [{"name": "x", "notes": []}]}']
+)
+def test_kinds_without_groups_stay_as_they_are(reply, run, judging):
+    name_kinds(judging, lambda text: reply)
+
+    question = ask_all(run, judging, sample_size=100)
+
+    assert (question.state, question.kinds) == ("done", {})
+    assert services.read_spent(question).num_tokens == 30 * 101
+    assert {kind.num for kind in read_result(question).kinds} == {1}
+
+
+def test_kinds_are_not_grouped_beyond_the_budget(run, judging):
+    name_kinds(judging, halves)
+    question = see_through(ask(run, judging, sample_size=100))
+    services.start([question], None)
+    Question.objects.filter(pk=question.pk).update(budget_tokens=100 * 30)
+
+    assert see_through(question).kinds == {}
+    assert len(judging.asked) == 100
 
 
 def test_a_label_is_saved_as_a_tag(run, judging, alice):

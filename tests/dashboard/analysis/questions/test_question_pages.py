@@ -29,7 +29,7 @@ def form(chosen, **fields):
     return {
         "text": "Does it hedge?",
         "labels": "yes: it hedges\nno",
-        "judge": chosen.pk,
+        "judge": chosen.name,
         "sample_size": 40,
         "shows_prompt": "on",
     } | fields
@@ -101,19 +101,72 @@ def test_changed_wording_begins_with_the_same_sample(run, judging, alice_client)
     assert response.context["query"] == "first_step=2"
 
 
-def test_the_same_question_of_two_runs_is_compared(run, judging, alice, alice_client):
-    other = make_hedging_run(run.team, num_steps=3, name="other")
-    asked = [ask_all(each, judging, sample_size=100) for each in (run, other)]
-    for question in asked:
-        for place in services.places_for(question, alice):
+def check_all(questions, user):
+    for question in questions:
+        for place in services.places_for(question, user):
             text = place.group.completions[place.position].text
             label = "yes" if HEDGE in text else "no"
-            services.label_by_hand(question, alice, place, label)
+            services.label_by_hand(question, user, place, label)
 
-    at = page(run, "question", asked[0].pk) + f"?with={asked[1].pk}"
-    [found] = alice_client.get(at).context["others"]
 
-    assert found["found"].low < found["found"].value < found["found"].high
+def compared(*runs):
+    ids = ",".join(str(run.pk) for run in runs)
+    return reverse("compare_questions", args=["alpha"]) + f"?runs={ids}"
+
+
+def test_one_question_is_asked_of_compared_runs(run, judging, alice, alice_client):
+    other = make_hedging_run(run.team, num_steps=3, name="other")
+    judge = make_judge(run.team, judging, price_in=1.0, price_out=1.0)
+    at = compared(run, other)
+
+    assert alice_client.post(at, form(judge) | {"action": "ask"}).status_code == 302
+    questions = [see_through(each) for each in Question.objects.order_by("pk")]
+    assert [each.run for each in questions] == [run, other]
+    [found] = alice_client.get(at).context["listed"]
+    num = sum(each.sample.count() for each in questions)
+    assert found["expected_tokens"] == 30 * num >= 30 * 80
+    assert found["expected_cost"] == pytest.approx(30 * num / 1e6)
+    alice_client.post(at, {"action": f"start:{questions[0].pk}"})
+    check_all([see_through(each) for each in questions], alice)
+
+    [found] = alice_client.get(at).context["listed"]
+    ours, theirs = found["rows"]
+    assert all(row["result"].estimate.truth for row in (ours, theirs))
+    assert ours["is_baseline"]
+    more = theirs["more"]
+    shares = [row["result"].estimate.truth[0].value for row in (theirs, ours)]
+    assert more.value == pytest.approx(shares[0] - shares[1])
+    assert more.low < more.value < more.high
+
+
+def test_a_question_of_one_run_is_tried_on_the_others(run, judging, alice_client):
+    asked = ask_all(run, judging, sample_size=40, query="first_step=2", seed=7)
+    others = [make_hedging_run(run.team, num_steps=3, name=name) for name in "ab"]
+    at = compared(*others, run)
+    assert compared(run) in alice_client.read(page(run, "question", asked.pk))
+
+    alice_client.post(at, {"action": f"again:{asked.pk}"})
+
+    added = Question.objects.exclude(pk=asked.pk)
+    fields = ("text", "labels", "query", "seed", "sample_size", "judge", "shows_prompt")
+    assert {each.run for each in added} == {*others}
+    for each in added:
+        assert [getattr(each, f) for f in fields] == [getattr(asked, f) for f in fields]
+    [found] = alice_client.get(at).context["listed"]
+    assert (found["num_missing"], found["is_open"]) == (0, True)
+    assert alice_client.get(compared()).status_code == 200
+
+
+def test_a_question_that_cannot_be_asked_of_runs_asks_nothing(
+    run, judging, alice_client, bob_client
+):
+    judge = make_judge(run.team, judging)
+    for wrong in ({"labels": "a"}, {"text": ""}, {"judge": ""}):
+        fields = form(judge) | {"action": "ask"} | wrong
+        assert alice_client.post(compared(run), fields).status_code == 422
+    fields = form(judge) | {"action": "ask"}
+    assert bob_client.post(compared(run), fields).status_code == 403
+    assert not Question.objects.exists()
 
 
 def test_labels_become_tags(run, judging, alice_client):
@@ -157,7 +210,7 @@ def test_a_question_is_deleted(run, judging, alice_client):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"text": ""}, {"labels": "a"}, {"sample_size": 3}, {"judge": 999_999}]
+    "fields", [{"text": ""}, {"labels": "a"}, {"sample_size": 3}, {"judge": "none"}]
 )
 def test_a_bad_form_asks_nothing(fields, run, judging, alice_client):
     judge = make_judge(run.team, judging)
