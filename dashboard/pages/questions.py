@@ -269,12 +269,13 @@ def _act_together(
     action, _, number = request.POST.get("action", "").partition(":")
     numbered = {str(each.pk): asked for asked in together for each in asked.values()}
     asked = numbered.get(number, {})
+    others = [run for run in runs if run.pk not in asked]
+    waiting = list(_waiting(asked.values()))
     with report_refusal(request):
-        if asked and action == "again":
-            others = [run for run in runs if run.pk not in asked]
+        if action == "again" and asked and others:
             services.ask_again(next(iter(asked.values())), others, request.user)
-        elif asked and action == "start":
-            services.start(list(_waiting(asked.values())), request.user)
+        elif action == "start" and waiting:
+            services.start(waiting, request.user)
 
 
 def _waiting(questions: Iterable[Question]) -> dict[Question, services.Spent]:

@@ -415,6 +415,8 @@ def label_by_hand(
             "question.unknown_label",
             f"{label!r:.80} is none of the labels {', '.join(question.names)}.",
         )
+    # Labels are dated in the order of their commits: by it a result is known as old.
+    Question.objects.select_for_update(no_key=True).get(pk=question.pk)
     fields = {"label": label, "is_imported": is_imported}
     HandLabel.objects.update_or_create(of=place, user=user, defaults=fields)
 

@@ -154,6 +154,11 @@ def test_a_question_of_one_run_is_tried_on_the_others(run, judging, alice_client
         assert [getattr(each, f) for f in fields] == [getattr(asked, f) for f in fields]
     [found] = alice_client.get(at).context["listed"]
     assert (found["num_missing"], found["is_open"]) == (0, True)
+    # a page that is old, or was made up
+    for action in ("again", "start"):
+        for number in (asked.pk, 10**9, ""):
+            alice_client.post(at, {"action": f"{action}:{number}"})
+    assert Question.objects.count() == 3
     assert alice_client.get(compared()).status_code == 200
 
 
