@@ -135,7 +135,7 @@ test-minutes:
 
 test-vllm:
 	@$(INSTALL) --tests $(if $(ON_LINUX),--vllm)
-	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer tests/dashboard/analysis/mismatch $(ARGS))
+	$(if $(ON_LINUX),.venv-vllm/bin/python -m pytest -m vllm tests/trainer tests/dashboard/analysis $(ARGS))
 
 seeded: ## Put faults of one line into a copy, and see that the tests find each
 	@$(INSTALL) --tests --browser
