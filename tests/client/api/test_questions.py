@@ -12,6 +12,7 @@ from tests.dashboard.analysis.questions.factories import (
     answer_honestly,
     make_hedging_run,
     make_judge,
+    make_priced_judge,
     see_through,
 )
 from tests.trainer.rewards.judge_server import Judging, judge_server
@@ -27,7 +28,7 @@ def judging(monkeypatch) -> Iterator[Judging]:
 
 @pytest.fixture
 def run(team, judging) -> Run:
-    make_judge(team, judging, price_in=1.0, price_out=1.0)
+    make_priced_judge(team, judging)
     return make_hedging_run(team)
 
 

@@ -9,10 +9,9 @@ from tests.dashboard.analysis.questions.factories import (
     HEDGE,
     answer_honestly,
     make_hedging_run,
-    make_judge,
+    make_priced_judge,
     see_through,
 )
-from tests.dashboard.costs.factories import set_price
 from tests.trainer.rewards.judge_server import Judging, judge_server
 
 
@@ -26,9 +25,7 @@ def judging(monkeypatch) -> Iterator[Judging]:
 
 @pytest.fixture
 def body(team, judging):
-    judge = make_judge(team, judging)
-    for unit in ("input_tokens", "output_tokens"):
-        set_price(team, 1.0, unit=unit, name=judge.model)
+    make_priced_judge(team, judging)
     run = make_hedging_run(team)
     return {"run_id": run.pk, "text": "Does it hedge?", "judge": "judge"}
 

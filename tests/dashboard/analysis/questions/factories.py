@@ -18,6 +18,7 @@ from dashboard.jobs.models import Job, JobState
 from dashboard.runs.models import Run
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_group, make_run
+from tests.dashboard.costs.factories import set_price
 from tests.dashboard.jobs.working import do, take
 from tests.trainer.rewards.judge_server import Judging
 
@@ -78,6 +79,14 @@ def make_judge(team: Team, judging: Judging | None = None, **fields: Any) -> Tea
     return team.judges.create(
         **{"name": "judge", "base_url": url, "model": "m"} | fields
     )
+
+
+def make_priced_judge(team: Team, judging: Judging) -> TeamJudge:
+    """Make a judge that costs 1 EUR for a million tokens."""
+    judge = make_judge(team, judging)
+    for unit in ("input_tokens", "output_tokens"):
+        set_price(team, 1.0, unit=unit, name=judge.model)
+    return judge
 
 
 def ask(

@@ -12,6 +12,7 @@ from tests.dashboard.analysis.questions.factories import (
     ask_all,
     make_hedging_run,
     make_judge,
+    make_priced_judge,
     see_through,
 )
 
@@ -116,7 +117,7 @@ def compared(*runs):
 
 def test_one_question_is_asked_of_compared_runs(run, judging, alice, alice_client):
     other = make_hedging_run(run.team, num_steps=3, name="other")
-    judge = make_judge(run.team, judging, price_in=1.0, price_out=1.0)
+    judge = make_priced_judge(run.team, judging)
     at = compared(run, other)
 
     assert alice_client.post(at, form(judge) | {"action": "ask"}).status_code == 302
