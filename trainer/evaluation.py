@@ -261,12 +261,28 @@ def evaluation_metrics(
     if any(len(completion.turns) > 1 for completion in completions):
         metrics["mean_turns"] = _mean([len(c.policy_turns) for c in completions])
     values = np.stack(list(shares.values()), axis=1).astype(np.float64)
+    metrics |= _rule_scores(groups)
     low, high = mean_interval(values, num_samples=num_samples)
     for index, name in enumerate(shares):
         metrics[name] = float(values[:, index].mean())
         metrics[f"{name}/low"] = float(low[index])
         metrics[f"{name}/high"] = float(high[index])
     return metrics
+
+
+def _rule_scores(groups: Sequence[Group]) -> dict[str, float | None]:
+    """Return the mean score of each of several rules, before weights."""
+    scores: dict[str, list[float | None]] = {}
+    for group in groups:
+        for score in group.scores:
+            for rule, value in score.rules.items():
+                scores.setdefault(rule, []).append(value)
+    return {
+        f"rule/{rule}": _mean(known) if known else None
+        for rule, values in scores.items()
+        if len(scores) > 1
+        for known in [[value for value in values if value is not None]]
+    }
 
 
 def majority_is_right(

@@ -496,6 +496,13 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             better="higher",
         ),
         Metric(
+            "eval/<set>/rule/<rule>",
+            "Held-out score of <rule>",
+            "score",
+            "Mean score of one of several rules, before weights.",
+            better="higher",
+        ),
+        Metric(
             "eval/<set>/mean_length",
             "Held-out completion length",
             "tokens",

@@ -240,6 +240,25 @@ def test_rewards_on_another_scale_have_the_same_intervals():
         assert wide[end] == pytest.approx(5 * plain[end] - 2)
 
 
+def test_each_of_several_rules_has_its_mean():
+    one = group("4", "5", right="4")
+    both = replace(
+        one,
+        scores=tuple(
+            Score(s.total, s.rules | {"other": 0.5}, s.errors) for s in one.scores
+        ),
+    )
+    (rule,) = one.scores[0].rules
+
+    metrics = evaluation_metrics([both], **DEFINED)
+
+    assert metrics[f"rule/{rule}"] == 0.5
+    assert metrics["rule/other"] == 0.5
+    assert not any(
+        name.startswith("rule/") for name in evaluation_metrics([one], **DEFINED)
+    )
+
+
 def scaled(each: Group, change: Callable[[float], float]) -> Group:
     scores = tuple(
         Score(None if s.total is None else change(s.total), s.rules, s.errors)
