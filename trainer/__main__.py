@@ -35,6 +35,10 @@ COMMANDS = {
     "score": ("trainer.rewards.command", "score completions with a reward"),
     "starter-llm": ("trainer.starter.llm", "unpack a small pretrained model"),
     "presets": ("trainer.presets.listing", "list the presets"),
+    "reproduce": (
+        "trainer.reproductions.reproduction",
+        "reproduce published results",
+    ),
     "show": ("trainer.presets.preset", "print the effective configuration of a preset"),
 }
 

@@ -1,0 +1,1 @@
+"""Reproductions: published results, as presets with keys. No torch."""
