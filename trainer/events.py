@@ -58,6 +58,8 @@ class _RunBegun(Event):
 
 class RunStarted(_RunBegun):
     type: Literal["run_started"] = "run_started"
+    # trainer.config.RunConfig; {}: of an older version, or an outside trainer
+    config: dict[str, Any] = Field({}, exclude_if=lambda config: not config)
 
 
 class RunResumed(_RunBegun):

@@ -77,6 +77,8 @@ from trainer.seeding import seed_torch
 from trainer.sizes.memory import estimate
 from trainer.sizes.model_sizes import dimensions_of
 
+VERSION = "0.1.0"  # of Cohort, as in pyproject.toml
+
 
 def check_consistent_setup(world: World, config: RunConfig) -> None:
     """Refuse processes that were asked for different runs, or would compute otherwise.
@@ -390,6 +392,7 @@ def announce(run: Run, state: RunState) -> None:
         "device": device_name(run.policy.device, run.world),
         "engine": engine_name(run.engine),
         "versions": {
+            "cohort": VERSION,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -398,7 +401,8 @@ def announce(run: Run, state: RunState) -> None:
     }
     log, paths, step = run.log, run.paths, state.done_steps
     if paths.resume_from is None:
-        log.add(RunStarted, step=0, **facts)
+        config = state.config.model_dump(mode="json")
+        log.add(RunStarted, step=0, config=config, **facts)
     else:
         log.add(RunResumed, step=step, checkpoint=paths.resume_from.name, **facts)
     print_line(

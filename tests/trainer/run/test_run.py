@@ -1,5 +1,6 @@
 """`python -m trainer run`, as a process."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.trainer.tiny import (
     write_config,
     write_model,
 )
+from trainer.config import RunConfig, load_config
 from trainer.events import parse_event
 from trainer.metric_names import find_metric
 
@@ -87,6 +89,16 @@ def test_it_tells_its_story_in_order(finished):
     ]
     assert [s for kind, s in values if kind == "step_finished"] == list(range(1, 26))
     assert [s for kind, s in values if kind == "evaluated"] == [0, 10, 20, 25]
+
+
+def test_the_log_has_the_settings(finished):
+    config = load_config(finished.parent / "run.json")
+
+    started = read_events(finished / "events.jsonl")[0]
+
+    assert RunConfig.model_validate(started["config"]).optim == config.optim
+    version = tomllib.loads(Path("pyproject.toml").read_text())["project"]["version"]
+    assert started["versions"]["cohort"] == version
 
 
 def test_every_step_has_the_agreed_metrics(finished):
