@@ -77,6 +77,7 @@ class Findings:
     highest: float | None = None
     lowest: float | None = None
     wandb_runs: dict[str, None] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # of a log of Cohort's
     steps: set[int] = field(default_factory=set)
     _prompts: set[bytes] = field(default_factory=set)
     _groups: set[bytes] = field(default_factory=set)
@@ -88,6 +89,7 @@ class Findings:
             found.file.pk, FileFindings(found.file.filename, found.file.num_bytes)
         )
         file.tool = file.tool or found.tool
+        self.facts |= found.facts
         item = found.item
         if isinstance(item, Sample):
             owner = self._owners.setdefault(item.step, found.file.pk)
@@ -189,6 +191,7 @@ class Findings:
             "num_prompts": len(self._prompts),
             "num_groups": len(self._groups),
             "wandb_runs": list(self.wandb_runs),
+            "facts": self.facts,
         }
 
 
@@ -244,6 +247,8 @@ class MakeForm(forms.Form):
             for score in found["scores"]
         }
         initial = {"name": _proposed_name(found), "right_from": found["highest"]}
+        config = found.get("facts", {}).get("config") or {}
+        initial["model"] = PurePath(config.get("model", {}).get("path", "")).name
         super().__init__(data, initial=initial)
         for name, weight in self.weights.items():
             self.fields[WEIGHT + name] = forms.FloatField(

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
+from typing import Any
 
 from cohort.lines import STEPS, metric_name, number
 from dashboard.datasets.parsing.detection import Detected, detect, read_records
@@ -35,7 +36,8 @@ from dashboard.transfers.tensorboard import is_event_file, read_scalars
 TENSORBOARD = "TensorBoard"
 WANDB = "W&B"
 SEPARATOR = " - "
-_OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time", "timestamp", "id"}
+COHORT, LOG = "Cohort", "_cohort"  # the key that marks a line of its event log
+_OWN = {"_step", "_timestamp", "_runtime", "_wandb", "time", "timestamp", "id", LOG}
 # Columns of a table with rows of several runs, as of Trackio and MLflow.
 _RUNS = ("run_name", "run_uuid", "run_id", "run")
 _LONG = {"key", "value", "step"}  # MLflow: a row has one metric
@@ -121,6 +123,7 @@ class Found:
     tool: str
     item: Item | Refusal | None
     columns: dict[str, str]  # of the row: what each of its columns became
+    facts: dict[str, Any] = field(default_factory=dict)  # of the run, as its log has
 
 
 def read_files(
@@ -244,6 +247,9 @@ def _rows(
         if isinstance(record, Refusal):
             yield Found(file, tool, record, {})
             continue
+        if "config" in record.values and LOG in record.values:
+            yield Found(file, COHORT, None, {}, record.values)
+            continue
         for column, run_names in runs.items():
             if isinstance(name := record.values.get(column), str):
                 run_names.add(name)
@@ -267,7 +273,7 @@ def _rows(
             names = tuple(record.values)
             tool, layout = tool_of(names) or "", None
             if not tool and (layout := layout_of(names)):
-                tool = WANDB
+                tool = COHORT if LOG in names else WANDB
         if layout:
             point = read_point(layout, wandb_run, record)
             columns = {c: m for c, (_, m) in layout.metrics.items()}
@@ -295,14 +301,42 @@ def _rows(
             return
 
 
+def _rows_of_event(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield rows of a line of Cohort's own events.jsonl: metrics or completions."""
+    match event["type"]:
+        case "step_finished" | "evaluated" if isinstance(event.get("metrics"), dict):
+            place = {"step": event["step"], "_timestamp": event["time"], LOG: True}
+            yield place | event["metrics"]
+        case "group_scored":
+            answer = event.get("answer")
+            for position, completion in enumerate(event.get("completions") or ()):
+                yield {
+                    **completion,
+                    "completion": completion.get("text"),
+                    "step": event["step"],
+                    "prompt": event.get("prompt"),
+                    "prompt_index": event.get("prompt_index"),
+                    "position": position,
+                    "answer": answer,
+                }
+        case "run_started":
+            versions, engine = event.get("versions") or {}, event.get("engine") or ""
+            place = [str(event.get("device") or ""), engine, versions]
+            yield {LOG: True, "config": event.get("config") or {}, "place": place}
+
+
 def _unpack(record: Parsed, filename: str) -> Iterator[Parsed]:
     """Rows of a record: verl's logger writes metrics below data, MLflow one metric a
-    row, ms-swift lists of a step's completions, verifiers the traces of an episode.
+    row, ms-swift lists of a step's completions, verifiers the traces of an episode,
+    Cohort's trainer events.
     """
     if isinstance(record, Refusal):
         yield record
         return
     values = record.values
+    if {"type", "attempt", "line", "step", "time"} <= values.keys():
+        yield from (replace(record, values=row) for row in _rows_of_event(values))
+        return
     if isinstance(values.get("traces"), list):
         # prime-rl tells the step by the folder, and for an episode when it was begun.
         folder = re.search(r"\bstep_(\d{1,10})/", filename)

@@ -153,6 +153,7 @@ def _read(
 
 def _begin(run_import: RunImport, findings: Findings) -> Run:
     choices, result = run_import.choices, findings.as_json()
+    facts = result["facts"]
     rules = [
         {"name": name, "weight": weight}
         for name, weight in choices["weights"]
@@ -169,6 +170,7 @@ def _begin(run_import: RunImport, findings: Findings) -> Run:
                 "right_from": choices["right_from"],
             },
             "checkpoint": {"keep_last": 0},
+            **({"settings": facts["config"]} if facts.get("config") else {}),
         },
         model_label=choices["model"],
         num_steps=max(1, result["last_step"]),
@@ -183,6 +185,7 @@ def _begin(run_import: RunImport, findings: Findings) -> Run:
             "num_left_out": result["num_refused"],
             "has_times": result["first_time"] is not None,
             "advantages": _advantages(result, computes=choices["computes_advantages"]),
+            **({"place": facts["place"]} if facts else {}),
         },
     )
 
