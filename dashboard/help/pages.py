@@ -41,6 +41,7 @@ GROUPS = {
         "methods",
         "distillation",
         "curriculum",
+        "reproductions",
         "rollout-engines",
         "gpus-and-scale",
         "runs-on-a-cluster",

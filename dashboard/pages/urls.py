@@ -36,6 +36,7 @@ from dashboard.pages import (
     questions,
     recipes,
     reports,
+    reproductions,
     rescoring,
     reward_editor,
     run_actions,
@@ -349,6 +350,12 @@ ANALYSIS = [
     path("compare/prompt", compare.compare_prompt, name="compare_prompt"),
     path("compare/questions", questions.compare_questions, name="compare_questions"),
     path("sweep", compare.sweep, name="sweep"),
+    path("reproductions/", reproductions.reproductions, name="reproductions"),
+    path(
+        "reproductions/<str:name>/launch",
+        reproductions.reproduction_launch,
+        name="reproduction_launch",
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ import json
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -36,6 +37,7 @@ RUN_NAME = "first-run"
 SHIPPED = ROOT / "trainer" / "starter"
 GAME = "guess"
 GAME_NAME, GAME_RECIPE_NAME = "Guess starter", "Guess"
+NAMES = {"countdown": NAME, GAME: GAME_NAME, "rlox": "rlox toy", "arithmetic": "Sums"}
 COMPLETE = "starter.json"  # written last
 
 
@@ -98,6 +100,11 @@ def prepare_game(team: Team, user: User) -> dict[str, str]:
     return {"model": model.path} | {name: str(pk) for name, pk in chosen.items()}
 
 
+def prepare_rows(team: Team, user: User, key: str) -> DatasetVersion:
+    """Copy a starter's files, and make its rows a dataset of the team."""
+    return _dataset_version(team, user, copy_starter(key), NAMES[key])
+
+
 def _recipe_version(team: Team, user: User, folder: Path, name: str) -> RecipeVersion:
     return save_recipe_version(
         team=team,
@@ -122,8 +129,12 @@ def _dataset_version(team: Team, user: User, folder: Path, name: str) -> Dataset
         rows=rows,
         mapping={"prompt": "prompt", "answer": "answer", "columns": columns},
         source={"kind": "starter", "filename": "rows.jsonl"}
-        | ({} if name == NAME else {"starter": GAME}),
+        | ({} if name == NAME else {"starter": folder.name}),
         user=user,
         dataset=Dataset.objects.filter(team=team, name=name, trashed_at=None).first(),
-        environment=tomllib.loads((folder / "run.toml").read_text()).get("environment"),
+        environment=_environment(folder / "run.toml"),
     )
+
+
+def _environment(run: Path) -> Any:
+    return tomllib.loads(run.read_text()).get("environment") if run.exists() else None

@@ -88,6 +88,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("/{team}/reports/{report_id}/", "/{team}/reports/{report_id}/edit"),
         "/{team}/reports/{report_id}/history?version=1",
         *("/{team}/compute/", "/{team}/models/", "/{team}/search?q=alert"),
+        "/{team}/reproductions/",
     ),
     "data": (
         *("/{team}/datasets/", "/{team}/datasets/trash", "/{team}/datasets/{gone}/"),

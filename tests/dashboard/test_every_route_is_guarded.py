@@ -145,6 +145,8 @@ VIEWERS_POST = {
     "team_prices": 403,  # takes an admin
     "team_costs": 405,
     "team_costs_file": 405,
+    "reproductions": 405,
+    "reproduction_launch": 403,
     "rescorings": 405,
     "rescoring_new": 200,  # shows, counts and estimates; a start is refused
     "rescoring": 405,
@@ -368,6 +370,7 @@ POST_ONLY = {
     "reward_scores",
     "reward_rows",
     "probe_launch",
+    "reproduction_launch",
     "probe_stop",
     "rescoring_stop",
     "rescoring_delete",

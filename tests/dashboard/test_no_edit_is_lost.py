@@ -203,6 +203,7 @@ NOT_LOST = {
             *("dataset_environment", "dataset_environments"),
             *("run_prompts", "reward_new", "probe_launch", "rescoring_new", "run_try"),
             *("run_questions", "compare_questions", "team_judges", "team_prices"),
+            *("reproduction_launch",),
             *("runs_view_save", "run_new", "run_new_recipe", "run_new_from_toml"),
             *("run_new_rows", "run_new_model"),
             *("checkpoint_publish", "run_imports", "run_import", "alert_rules"),

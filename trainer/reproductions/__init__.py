@@ -1,1 +1,0 @@
-"""Reproductions: published results, as presets with keys. No torch."""

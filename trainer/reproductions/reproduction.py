@@ -33,6 +33,7 @@ _OWN = {"seed", "model.path", "data.rows", "evaluation.sets"}
 _OWN_PARTS = {"checkpoint", "logging"}
 # They change memory and speed, and the last digits at most.
 FREE = {
+    "data.max_prompt_tokens",  # a longer prompt is refused, not cut
     "evaluation.every_steps",
     "model.device",
     "model.gradient_checkpointing",
@@ -85,6 +86,8 @@ class Reproduction(_Part):
     preset: str = ""  # "": the starter's run
     starter: str = ""
     model: str = ""  # "": the starter's
+    # Of models that come with Cohort, where they are copied to.
+    folder_of_model: str = ""
     dataset: str = ""
     splits: dict[str, str] = {}
     columns: dict[str, str] = {}
@@ -100,8 +103,9 @@ class Reproduction(_Part):
         return STARTERS / self.starter if self.starter else None
 
     @property
-    def has_number(self) -> bool:
-        return any(result.value is not None for result in self.published)
+    def model_folder(self) -> str:
+        """Name of the folder that has the model among those that come with Cohort."""
+        return self.folder_of_model or self.starter or self.name
 
     @property
     def summary(self) -> str:
@@ -338,8 +342,8 @@ def _report(chosen: Reproduction, results: dict[int, dict[str, float | None]]) -
     _write(f"mean of {len(results)}: {_listed(means)}")
     _write(f"Published: {chosen.summary}.")
     _write(
-        "For the 95% interval and the verdict, import events.jsonl and config.json of "
-        "each seed into Cohort and open Reproductions."
+        "For the 95% interval and the verdict, import events.jsonl of each seed into "
+        "Cohort and open Reproductions."
     )
 
 

@@ -24,6 +24,7 @@ MAX_BYTES = 1_000_000  # bytes; the largest published ones have some thousands
 TITLES = {
     "countdown": "Countdown starter (0.6 M)",
     "guess": "Guess starter (0.6 M)",
+    "rlox": "rlox toy (0.02 M)",
     "smollm2": "SmolLM2-135M-Instruct",
 }
 

@@ -43,7 +43,12 @@ from dashboard.runs.launch.fit import (
     warn_of_lengths,
 )
 from dashboard.runs.launch.launching import Launch, check_draft, describe_fork
-from dashboard.runs.launch.starts import RECOMMENDED, Start, offer_presets
+from dashboard.runs.launch.starts import (
+    RECOMMENDED,
+    Start,
+    offer_presets,
+    offer_reproductions,
+)
 from dashboard.runs.launch.verdict import warn_of_probe
 from dashboard.runs.queue.estimates import Pace, past_paces, shape_of
 from dashboard.runs.queue.hosts import (
@@ -235,6 +240,7 @@ def describe_choices(choices: Choices) -> dict[str, Any]:
     recipes = {str(version.pk): version.spec for version in choices.recipes}
     return {
         "presets": offer_presets(),
+        "reproductions": offer_reproductions(),
         "unused_table": unused_table(),
         "recipe_facts": {pk: recipe_facts(spec) for pk, spec in recipes.items()},
         "needed_columns": {pk: needed_columns(spec) for pk, spec in recipes.items()},

@@ -36,13 +36,15 @@ from dashboard.runs.queries import get_run, get_team_preset
 from dashboard.runs.queue.hosts import known_devices
 from dashboard.web.edits import find_changes, version_of
 from trainer.config import DataConfig, RunConfig
-from trainer.presets.preset import load_preset, preset_names
+from trainer.presets.preset import Preset, load_preset, preset_names
+from trainer.reproductions.reproduction import load_reproduction, reproduction_names
 from trainer.sizes.recommended import recommend, size_in_config, size_in_name
 
 RUN_KEY = re.compile(r"run-(\d{1,18})")
 FORK_KEY = re.compile(r"fork-(\d{1,18})-(step-\d{1,9}-(?:attempt|epoch)-\d{1,9})")
 TEAM_KEY = re.compile(r"team:(\d{1,18})")
 RECOMMENDED, DEFAULTS = "recommended", "defaults"
+REPRODUCTION = "reproduction:"  # begins a key
 
 
 # Two words make a pronounceable name: amber-otter.
@@ -125,6 +127,12 @@ def offer_presets() -> tuple[Offered, ...]:
     return tuple(Offered(each.name, each.title, each.kind) for each in presets)
 
 
+@cache
+def offer_reproductions() -> tuple[Offered, ...]:
+    each = map(load_reproduction, reproduction_names())
+    return tuple(Offered(f"{REPRODUCTION}{one.name}", one.title) for one in each)
+
+
 def offer_team_presets(team: Team) -> list[Offered]:
     presets = TeamPreset.objects.filter(team=team).order_by(Lower("name"))
     return [
@@ -173,7 +181,10 @@ def find_start(
                 summary=f"Recommended settings for {starter.title} on its own task.",
                 **_read(starter.read_settings()),
             )
-    return start_of_preset(key, scaled=scaled)
+    if key.startswith(REPRODUCTION):
+        settings = load_reproduction(key.removeprefix(REPRODUCTION)).settings
+        return start_of_preset(settings, key=key)
+    return start_of_preset(load_preset(key), key=key, scaled=scaled)
 
 
 @cache
@@ -299,12 +310,11 @@ def start_of_team_preset(preset: TeamPreset) -> Start:
     )
 
 
-def start_of_preset(name: str, *, scaled: bool) -> Start:
-    preset = load_preset(name)
+def start_of_preset(preset: Preset, *, key: str, scaled: bool = False) -> Start:
     return Start(
-        key=name,
+        key=key,
         title=preset.title,
-        name=name,
+        name=preset.name,
         summary=preset.summary,
         source=preset.source,
         notes=preset.notes,

@@ -22,6 +22,7 @@ WRITES = {
     "rescoring_delete": {"rescoring.deleted"},
     "run_questions": {"question.tried"},
     "compare_questions": {"question.tried", "question.started"},
+    "reproduction_launch": {"recipe.version_created", "dataset.version_created"},
     "question": {
         *("question.tried", "question.started", "question.stop_requested"),
         *("question.tagged", "question.deleted"),

@@ -243,9 +243,9 @@ def test_the_shipped_rows_come_from_the_command(tmp_path):
 def test_tiny_runs_three_steps_and_tells_no_accuracy(tmp_path, capsys):
     check_tiny("gsm8k-1.5b-skyrl", tmp_path)
 
-    told = capsys.readouterr().out
-    assert "no accuracy" in told
-    assert "%" not in told
+    output = capsys.readouterr().out
+    assert "no accuracy" in output
+    assert "%" not in output
 
 
 @pytest.mark.slow  # 8 s each

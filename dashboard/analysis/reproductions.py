@@ -1,0 +1,280 @@
+"""The team's runs of reproductions: their state, scores and verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from django.conf import settings as django_settings
+from django.db import transaction
+from django.db.models import Q
+
+from dashboard.accounts.models import Team, User
+from dashboard.analysis.statistics import mean_interval
+from dashboard.datasets.models import DatasetVersion
+from dashboard.datasets.queries import list_versions
+from dashboard.rewards.services import free_name, save_recipe_version
+from dashboard.runs.launch.draft import choices_of
+from dashboard.runs.launch.starts import REPRODUCTION
+from dashboard.runs.models import ENDED, MetricSummary, Run, RunEvent, RunState
+from dashboard.supervision.starter import prepare_rows
+from trainer.reproductions.reproduction import (
+    NUM_SEEDS,
+    TEST_SET,
+    Published,
+    Reproduction,
+    is_exact,
+    load_reproduction,
+    reproduction_names,
+)
+
+MAX_RUNS = 500  # the newest that the board reads
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """A score of the finished seeds."""
+
+    name: str
+    values: list[float]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Student's, 95%; fewer seeds than a verdict needs have none."""
+        if len(self.values) < NUM_SEEDS:
+            return None
+        return mean_interval(np.array(self.values, dtype=np.float64)[:, None]).interval
+
+
+@dataclass(kw_only=True, slots=True)
+class Seeds:
+    """Runs of a reproduction with the same changes, the newest of each seed."""
+
+    reproduction: Reproduction
+    runs: dict[int, Run] = field(default_factory=dict)  # by seed
+    changes: list[str] = field(default_factory=list)  # settings, by path
+    scores: list[Score] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)  # device, engine, versions
+
+    @property
+    def finished(self) -> list[Run]:
+        return [run for run in self.runs.values() if run.state == RunState.FINISHED]
+
+    @property
+    def is_exact(self) -> bool:
+        return is_exact(self.changes)
+
+    @property
+    def state(self) -> str:
+        num = len(self.finished)
+        if num < len(self.runs):
+            return "running"
+        return "done" if num >= NUM_SEEDS else "few" if num else "none"
+
+    @property
+    def state_text(self) -> str:
+        num = len(self.finished)
+        return {
+            "none": "not run here",
+            "running": f"running, {num} of {len(self.runs)} seeds finished",
+            "few": f"{num} of {NUM_SEEDS} seeds",
+            "done": f"done, {num} seeds",
+        }[self.state]
+
+    @property
+    def compared(self) -> Published | None:
+        """The published number that the seeds are compared with."""
+        results = self.reproduction.published
+        return next((each for each in results if each.value is not None), None)
+
+    @property
+    def verdict(self) -> str:
+        """Our mean, below or above the published number, or that within its interval.
+
+        Empty without a number, or with fewer seeds than a verdict needs.
+        """
+        published = self.compared
+        if self.state != "done" or published is None or published.value is None:
+            return ""
+        intervals = [s.interval for s in self.scores if s.name == published.score]
+        if not intervals or intervals[0] is None:
+            return ""
+        low, high = intervals[0]
+        if high < published.value:
+            return "below"
+        return "above" if low > published.value else "within"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A reproduction on the board."""
+
+    reproduction: Reproduction
+    seeds: Seeds
+    num_others: int  # finished runs with other changes
+    missing: list[str]  # splits that the team has not imported
+
+
+def read_board(team: Team) -> list[Entry]:
+    """Describe all reproductions, those with runs first; four queries."""
+    reproductions = [load_reproduction(name) for name in reproduction_names()]
+    runs, imported = _read_runs(team, reproductions), _imported_splits(team)
+    entries = []
+    for each in reproductions:
+        groups = _group(each, runs)
+        none = Seeds(reproduction=each)
+        seeds = max(groups, key=lambda g: (g.is_exact, len(g.runs)), default=none)
+        num_others = sum(len(g.finished) for g in groups if g is not seeds)
+        splits = [(each.dataset, split) for split in each.splits.values()]
+        entries.append(
+            Entry(
+                reproduction=each,
+                seeds=seeds,
+                num_others=num_others,
+                missing=[split for of, split in splits if (of, split) not in imported],
+            )
+        )
+    _measure([entry.seeds for entry in entries])
+    return sorted(entries, key=lambda entry: entry.seeds.state == "none")
+
+
+def _read_runs(team: Team, reproductions: Iterable[Reproduction]) -> list[Run]:
+    condition = Q()
+    for each in reproductions:
+        steps = Q(num_steps=each.settings.parts["optim"].get("num_steps", 100))
+        # Those trained here, and those that were imported or reported.
+        for prefix in ("config__model__path", "config__settings__model__path"):
+            path = Q(**{f"{prefix}__endswith": f"/{each.model_folder}/model"})
+            if each.model:
+                name = each.model.rpartition("/")[2]
+                path |= Q(**{prefix: each.model})
+                path |= Q(**{f"{prefix}__endswith": f"/{name}"})
+            condition |= path & steps
+    runs = Run.objects.kept().filter(condition, team=team)
+    return list(runs.select_related("dataset_version").order_by("-pk")[:MAX_RUNS])
+
+
+def _group(each: Reproduction, runs: Sequence[Run]) -> list[Seeds]:
+    """Group a reproduction's runs by the changes that matter."""
+    groups: dict[tuple[str, ...], Seeds] = {}
+    for run in runs:
+        is_here = run.state == RunState.FINISHED or run.state not in ENDED
+        config = run.config.get("settings", {}) if run.is_imported else run.config
+        changes = each.find_changes(config) if is_here else None
+        if changes is None or not (_has_model(each, config) and _has_rows(each, run)):
+            continue
+        mattering = tuple(path for path in changes if not is_exact([path]))
+        seeds = groups.setdefault(mattering, Seeds(reproduction=each))
+        if config["seed"] not in seeds.runs:
+            seeds.runs[config["seed"]] = run
+            seeds.changes += [path for path in changes if path not in seeds.changes]
+    return list(groups.values())
+
+
+def _has_model(each: Reproduction, config: dict[str, Any]) -> bool:
+    path = str(config["model"]["path"])
+    name = each.model.rpartition("/")[2]
+    is_named = bool(each.model) and (path == each.model or path.endswith(f"/{name}"))
+    return is_named or path.endswith(f"/{each.model_folder}/model")
+
+
+def _has_rows(each: Reproduction, run: Run) -> bool:
+    """Return whether its rows may be the reproduction's: none are known to differ."""
+    source = run.dataset_version.source if run.dataset_version else {}
+    if source.get("kind") == "hub":
+        return bool(source["dataset"] == each.dataset)
+    return source.get("kind") != "starter" or _is_starter(source, each.starter)
+
+
+def _is_starter(source: dict[str, Any], starter: str) -> bool:
+    is_one = source.get("kind") == "starter"
+    return is_one and source.get("starter", "countdown") == starter
+
+
+def _measure(sets: Sequence[Seeds]) -> None:
+    """Read the scores of finished runs, and where they ran."""
+    runs = [run.pk for seeds in sets for run in seeds.finished]
+    metrics = {name for seeds in sets for name in seeds.reproduction.scores.values()}
+    summaries = MetricSummary.objects.filter(run__in=runs, name__in=metrics)
+    last = {(s.run_id, s.name): s.last for s in summaries}
+    started = RunEvent.objects.filter(run__in=runs, type="run_started").values_list(
+        "run", "body__device", "body__engine", "body__versions"
+    )
+    places = {run: (device, engine, v or {}) for run, device, engine, v in started}
+    for seeds in sets:
+        for name, metric in seeds.reproduction.scores.items():
+            values = [last.get((run.pk, metric)) for run in seeds.finished]
+            known = [value for value in values if value is not None]
+            if known:
+                seeds.scores.append(Score(name=name, values=known))
+        for run in seeds.finished:
+            place = places.get(run.pk) or run.source.get("place") or ("", "", {})
+            seeds.facts += [
+                fact for fact in _describe_place(*place) if fact not in seeds.facts
+            ]
+
+
+def _describe_place(device: str, engine: str, versions: dict[str, str]) -> list[str]:
+    named = [
+        f"{name} {versions[name]}" for name in ("cohort", "torch") if name in versions
+    ]
+    return [fact for fact in (device, engine, *named) if fact]
+
+
+def _imported_splits(team: Team) -> dict[tuple[str, str], DatasetVersion]:
+    """Find the newest version of each split of a hub's dataset; one query."""
+    versions = list_versions(team).filter(source__kind="hub").order_by("pk")
+    return {(v.source["dataset"], v.source["part"]): v for v in versions}
+
+
+@transaction.atomic
+def prepare_launch(
+    reproduction: Reproduction, *, team: Team, user: User
+) -> dict[str, str]:
+    """Return what New run begins with: settings, reward, rows, model and seeds.
+
+    The reward is saved, and a starter's rows are, unless the team has them.
+    """
+    Team.objects.select_for_update().get(pk=team.pk)  # two clicks make one of each
+    spec = reproduction.config().model_dump(mode="json")["reward"]["recipe"]
+    recipe = choices_of(team).find_same_recipe(spec) or save_recipe_version(
+        team=team,
+        name=free_name(team, reproduction.title[:60]),
+        recipe=reproduction.settings.recipe,
+        user=user,
+        description=f"The reward of the reproduction {reproduction.name}.",
+    )
+    query = {
+        "preset": f"{REPRODUCTION}{reproduction.name}",
+        "name": reproduction.name,
+        "recipe": str(recipe.pk),
+        "sweep-1-path": "seed",
+        "sweep-1-values": f"0..{NUM_SEEDS - 1}",
+        "model": _find_model(reproduction),
+    }
+    if reproduction.starter:
+        starters = list_versions(team).filter(source__kind="starter").order_by("-pk")
+        own = (v for v in starters if _is_starter(v.source, reproduction.starter))
+        version = next(own, None) or prepare_rows(team, user, reproduction.starter)
+        return query | {"dataset": str(version.pk)}
+    imported = _imported_splits(team)
+    for control, split in (("dataset", "train"), ("eval-1-dataset", TEST_SET)):
+        key = (reproduction.dataset, reproduction.splits.get(split, ""))
+        if key in imported:
+            query[control] = str(imported[key].pk)
+            if split == TEST_SET:
+                query["eval-1-name"] = TEST_SET
+    return query
+
+
+def _find_model(reproduction: Reproduction) -> str:
+    """Return the folder of a starter model that is here, else the hub's name."""
+    starter = django_settings.COHORT_DATA / "starter" / reproduction.model_folder
+    is_here = not reproduction.model or (starter / "model").exists()
+    return str(starter / "model") if is_here else reproduction.model
