@@ -171,9 +171,12 @@ def _group(each: Reproduction, runs: Sequence[Run]) -> list[Seeds]:
             continue
         mattering = tuple(path for path in changes if not is_exact([path]))
         seeds = groups.setdefault(mattering, Seeds(reproduction=each))
-        if config["seed"] not in seeds.runs:
-            seeds.runs[config["seed"]] = run
+        seed = int(config.get("seed", 0))
+        if seed not in seeds.runs:
+            seeds.runs[seed] = run
             seeds.changes += [path for path in changes if path not in seeds.changes]
+    for seeds in groups.values():
+        seeds.runs = dict(sorted(seeds.runs.items()))
     return list(groups.values())
 
 

@@ -57,6 +57,7 @@ SECTIONS = {
     "rewards": "rewards",
     "compare": "runs",
     "sweep": "runs",
+    "reproductions": "runs",
     "model": "models",
     "models": "models",
     "report": "reports",

@@ -6,10 +6,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
+
+from pydantic import ValidationError
 
 from cohort.lines import STEPS, metric_name, number
 from dashboard.datasets.parsing.detection import Detected, detect, read_records
@@ -22,6 +25,7 @@ from dashboard.datasets.parsing.records import (
     quote,
 )
 from dashboard.datasets.parsing.streams import Source
+from dashboard.datasets.row import as_json
 from dashboard.project.subprocesses import ChildFailed
 from dashboard.transfers.import_formats import (
     MAX_STEP,
@@ -32,6 +36,16 @@ from dashboard.transfers.import_formats import (
 )
 from dashboard.transfers.models import ImportFile
 from dashboard.transfers.tensorboard import is_event_file, read_scalars
+from trainer.config import RunConfig
+from trainer.events import (
+    Evaluated,
+    Event,
+    GroupScored,
+    RunStarted,
+    StepFinished,
+    UnknownEvent,
+    parse_event,
+)
 
 TENSORBOARD = "TensorBoard"
 WANDB = "W&B"
@@ -301,28 +315,34 @@ def _rows(
             return
 
 
-def _rows_of_event(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows_of_event(event: Event) -> Iterator[dict[str, Any]]:
     """Yield rows of a line of Cohort's own events.jsonl: metrics or completions."""
-    match event["type"]:
-        case "step_finished" | "evaluated" if isinstance(event.get("metrics"), dict):
-            place = {"step": event["step"], "_timestamp": event["time"], LOG: True}
-            yield place | event["metrics"]
-        case "group_scored":
-            answer = event.get("answer")
-            for position, completion in enumerate(event.get("completions") or ()):
+    match event:
+        case StepFinished() | Evaluated():
+            yield {
+                "step": event.step,
+                "_timestamp": event.time,
+                LOG: True,
+                **event.metrics,
+            }
+        case GroupScored():
+            for position, completion in enumerate(event.completions):
                 yield {
-                    **completion,
-                    "completion": completion.get("text"),
-                    "step": event["step"],
-                    "prompt": event.get("prompt"),
-                    "prompt_index": event.get("prompt_index"),
+                    **completion.model_dump(),
+                    "completion": completion.text,
+                    "step": event.step,
+                    "prompt": event.prompt,
+                    "prompt_index": event.prompt_index,
                     "position": position,
-                    "answer": answer,
+                    "answer": event.answer,
                 }
-        case "run_started":
-            versions, engine = event.get("versions") or {}, event.get("engine") or ""
-            place = [str(event.get("device") or ""), engine, versions]
-            yield {LOG: True, "config": event.get("config") or {}, "place": place}
+        case RunStarted():
+            try:
+                config = RunConfig.model_validate(event.config).model_dump(mode="json")
+            except ValidationError:  # of another version, or none
+                config = {}
+            where = [event.device, event.engine or "", event.versions]
+            yield {LOG: True, "config": config, "place": where}
 
 
 def _unpack(record: Parsed, filename: str) -> Iterator[Parsed]:
@@ -335,7 +355,13 @@ def _unpack(record: Parsed, filename: str) -> Iterator[Parsed]:
         return
     values = record.values
     if {"type", "attempt", "line", "step", "time"} <= values.keys():
-        yield from (replace(record, values=row) for row in _rows_of_event(values))
+        with suppress(UnknownEvent):  # of a newer version
+            try:
+                event = parse_event(as_json(values))
+            except ValidationError:
+                yield record  # whose columns are refused
+                return
+            yield from (replace(record, values=row) for row in _rows_of_event(event))
         return
     if isinstance(values.get("traces"), list):
         # prime-rl tells the step by the folder, and for an episode when it was begun.

@@ -118,8 +118,8 @@ class Reproduction(_Part):
             base = load_preset(self.preset)
             seed, parts = base.seed, base.tree()
         else:
-            parts = tomllib.loads((STARTERS / self.starter / "run.toml").read_text())
-            seed = parts.pop("seed")
+            run = tomllib.loads((STARTERS / self.starter / "run.toml").read_text())
+            seed, parts = run.pop("seed"), run
         merged = {part: dict(values) for part, values in parts.items()}
         for part, values in self.keys.items():
             merged[part] = merged.get(part, {}) | values

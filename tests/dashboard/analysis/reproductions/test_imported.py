@@ -1,5 +1,6 @@
 """A run made elsewhere counts once its event log is imported."""
 
+import json
 from typing import Any
 
 import pytest
@@ -130,4 +131,23 @@ def test_a_log_of_an_older_version_is_imported_without_settings(alice_client, te
 
     assert page_of(alice_client, run_import).status_code == 200
     assert "settings" not in make(alice_client, run_import).config
+    assert seeds_of(team).state == "none"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": [1]},
+        {"config": {"model": 3}},
+        {"versions": ["torch"]},
+        {"device": {"name": "cpu"}},
+    ],
+)
+def test_a_log_with_a_bad_start_breaks_no_page(alice_client, team, changes):
+    start, *others = log_of(config_of(0), strict=0.7).splitlines(keepends=True)
+    bad = json.dumps(json.loads(start) | changes).encode() + b"\n"
+
+    run_import = send(alice_client, {"events.jsonl": b"".join([bad, *others])})
+
+    assert page_of(alice_client, run_import).status_code == 200
     assert seeds_of(team).state == "none"
