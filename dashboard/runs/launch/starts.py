@@ -183,8 +183,8 @@ def find_start(
             )
     if key.startswith(REPRODUCTION):
         settings = load_reproduction(key.removeprefix(REPRODUCTION)).settings
-        return start_of_preset(settings, key=key)
-    return start_of_preset(load_preset(key), key=key, scaled=scaled)
+        return _start_of(settings, key=key)
+    return start_of_preset(key, scaled=scaled)
 
 
 @cache
@@ -310,7 +310,11 @@ def start_of_team_preset(preset: TeamPreset) -> Start:
     )
 
 
-def start_of_preset(preset: Preset, *, key: str, scaled: bool = False) -> Start:
+def start_of_preset(name: str, *, scaled: bool) -> Start:
+    return _start_of(load_preset(name), key=name, scaled=scaled)
+
+
+def _start_of(preset: Preset, *, key: str, scaled: bool = False) -> Start:
     return Start(
         key=key,
         title=preset.title,
