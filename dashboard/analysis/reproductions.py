@@ -217,7 +217,7 @@ def _measure(sets: Sequence[Seeds]) -> None:
             if known:
                 seeds.scores.append(Score(name=name, values=known))
         for run in seeds.finished:
-            place = places.get(run.pk) or run.source.get("place") or ("", "", {})
+            place: Any = places.get(run.pk) or run.source.get("place") or ("", "", {})
             seeds.facts += [
                 fact for fact in _describe_place(*place) if fact not in seeds.facts
             ]
