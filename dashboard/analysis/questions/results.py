@@ -62,7 +62,7 @@ _results: ByteCache[Result | None] = ByteCache(MAX_BYTES, size=lambda _: RESULT_
 def read_result(question: Question) -> Result | None:
     """Sum up the labels, once while they stay the same; None while nothing is labelled.
 
-    Two queries, and two more where they changed.
+    Three queries, and two more where they changed.
     """
     hands = HandLabel.objects.filter(of__question=question)
     version = hands.aggregate(Count("pk"), Max("created_at"))
