@@ -45,6 +45,7 @@ def test_a_member_gets_each_completions_lists(bob_client, run):
                 "logprob": [-0.12345, -1.1235],
                 "old_logprob": None,
                 "sampling_logprob": [-0.25, -0.25],
+                "teacher_logprob": None,
                 "entropy": [0.5, 0.5],
                 "kl": None,
                 "ratio": [1.0231, 1.0231],

@@ -118,7 +118,7 @@ def test_a_sweep_shows_how_long_its_runs_take_together(
     unknown = alice_client.post(url, fields | seeds | passes)
 
     times = response.context["times"]  # 4 × 10 × 12 s
-    assert [fact for fact in facts if fact not in times] == []
+    assert [fact for fact in facts if fact not in times] == [], times
     assert f">{times}</span>" in response.text
     assert unknown.context["times"].startswith("4 runs")
     assert "min" not in unknown.context["times"]
