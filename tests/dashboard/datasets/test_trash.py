@@ -28,7 +28,7 @@ def dataset(team) -> Dataset:
 
 
 def create(team: Team, **changes: Any) -> DatasetVersion:
-    given: dict[str, Any] = {"name": "Sums", "rows": [Row(prompt="1+1=")], **changes}
+    given: dict[str, Any] = {"name": "Half-sums", "rows": [Row(prompt="1+1=")], **changes}
     return create_dataset_version(team=team, mapping={}, source={}, user=None, **given)
 
 
@@ -38,17 +38,17 @@ def post(client: Client, dataset: Dataset, **form: str) -> Any:
 
 def test_a_trashed_dataset_is_hidden_in_lists_and_forms(alice_client, dataset):
     for address in ("datasets/", "runs/new", "rewards/new"):
-        assert "Sums" in words(alice_client.get(f"/alpha/{address}")), address
+        assert "Half-sums" in words(alice_client.get(f"/alpha/{address}")), address
 
     post(alice_client, dataset)
 
     alice_client.get("/alpha/datasets/")  # which says once that it was moved
     for address in ("datasets/", "runs/new", "rewards/new"):
-        assert "Sums" not in words(alice_client.get(f"/alpha/{address}")), address
+        assert "Half-sums" not in words(alice_client.get(f"/alpha/{address}")), address
     for page in ("statistics", "changes", "split", "leaks"):
         address = f"/alpha/datasets/{dataset.pk}/{page}"
         assert alice_client.get(address).status_code == 404, page
-    assert "Sums" in words(alice_client.get("/alpha/datasets/trash"))
+    assert "Half-sums" in words(alice_client.get("/alpha/datasets/trash"))
 
 
 def test_the_page_of_a_trashed_dataset_shows_who_moved_it(alice_client, dataset):
@@ -76,7 +76,7 @@ def test_a_run_that_used_it_still_shows_it(alice_client, team):
 def test_a_restored_dataset_is_unchanged(alice_client, dataset):
     post(alice_client, dataset)
 
-    post(alice_client, dataset, restore="1", name="Sums")
+    post(alice_client, dataset, restore="1", name="Half-sums")
 
     assert "v1" in words(alice_client.get(f"/alpha/datasets/{dataset.pk}/"))
     dataset.refresh_from_db()
@@ -89,7 +89,7 @@ def test_a_trashed_dataset_frees_its_name(alice_client, team, dataset):
     new = create(team)
 
     assert new.dataset != dataset
-    answer = post(alice_client, dataset, restore="1", name="Sums")
+    answer = post(alice_client, dataset, restore="1", name="Half-sums")
     assert answer.status_code == 422
     post(alice_client, dataset, restore="1", name="Old sums")
     assert "Old sums" in words(alice_client.get("/alpha/datasets/"))
