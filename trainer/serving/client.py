@@ -242,18 +242,15 @@ class HeldServer:
         of its requests. None: unknown.
         """
         since, self.since = self.since, time.monotonic()
-        hours = (self.since - since) / 3600 * self._take_share()
-        return None if self.num_gpus is None else self.num_gpus * hours
-
-    def _take_share(self) -> float:
-        if self.count_requests is None:
-            return 1.0
         # Each process of the run asks for its part of a batch.
         own, self.num_own = self.num_own * int(os.environ.get("WORLD_SIZE", "1")), 0
-        before = self.num_requests
-        with suppress(Unreachable, ValueError):  # then it is this run's alone
-            self.num_requests = self.count_requests()
-        return own / max(own, self.num_requests - before, 1)
+        before, share = self.num_requests, 1.0
+        if self.count_requests is not None:
+            with suppress(Unreachable, ValueError):  # then it is this run's alone
+                self.num_requests = self.count_requests()
+            share = own / max(own, self.num_requests - before, 1)
+        hours = (self.since - since) / 3600 * share
+        return None if self.num_gpus is None else self.num_gpus * hours
 
 
 _servers: dict[str, HeldServer] = {}  # by URL
