@@ -83,7 +83,6 @@ def make_api() -> NinjaAPI:
         ("", members.me_router),
         ("/runs", runs.router),
         ("/runs", measurements.router),
-        ("/runs", costs.runs_router),
         ("/costs", costs.router),
         ("/runs", completions.router),
         ("/runs", prompts.router),

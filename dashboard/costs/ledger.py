@@ -9,10 +9,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import pairwise
-from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +24,12 @@ from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.costs.models import Price, Unit
 from dashboard.project.database import fetch_all
 from dashboard.runs.charts.series import Array
-from dashboard.runs.models import MetricSummary, Run, RunAttempt, RunEvent
+from dashboard.runs.models import Run, RunAttempt, RunEvent
 from dashboard.runs.queue.hosts import Needs
+from trainer.rewards.model_judge.client import USAGE
 
 Kind = Literal["attempt", "server", "judge"]
-Period = Literal["run", "day", "step"]
+Period = Literal["day", "step"]
 COST_AXES = {"gpu_hours": "GPU-hours", "cost": "cost"}
 Used = Callable[[Array], Array]  # times, in seconds since 1970 → what was used
 CPU, UNKNOWN = "cpu", "unknown hardware"
@@ -37,27 +37,34 @@ HOUR, MILLION = 3_600.0, 1e6
 FIRST_LINES = 20  # of an attempt's log, among which it tells its device
 # 2 × NVIDIA H100 80GB HBM3; cpu (8 threads)
 DEVICE = re.compile(r"(?:(\d+) × )?(.+?)(?: \(\d+ threads\))?")
-USAGE = r"(^|/)judge/[^/]+/[a-z_]+$|^server/[^/]+/[^/]+/gpu_hours$"
-JUDGE = re.compile(r"(?:eval/[^/]+/)?judge/([^/]+)/(\w+)")
+JUDGED = rf"^(eval/[^/]+/)?judge/[^/]+/({'|'.join(USAGE)})$"
+METERED = rf"{JUDGED}|^server/[^/]+/[^/]+/gpu_hours$"
 PERIODS = {"day": "date_trunc('day', time, 'UTC')", "step": "step"}
-# Superseded steps count: they were trained.
+# Superseded steps count: they were trained. Other trainers report any number; sums of
+# those above 1e15 might overflow.
 USED = """
     WITH places AS MATERIALIZED (
         SELECT id, metric, place FROM runs_run,
                unnest(metric_names) WITH ORDINALITY AS named (metric, place)
-         WHERE id = ANY(%(runs)s) AND metric ~ %(usage)s
+         WHERE id = ANY(%(runs)s) AND metric ~ %(metered)s
     ), used AS (
         SELECT places.id, metric, step, time, values[place] AS value
           FROM places JOIN runs_step ON run_id = places.id
          UNION ALL
         SELECT run_id, metric, step, time, measured::float8
           FROM runs_evaluation, jsonb_each_text(metrics) AS reported (metric, measured)
-         WHERE run_id = ANY(%(runs)s) AND metric ~ %(usage)s
+         WHERE run_id = ANY(%(runs)s) AND metric ~ %(metered)s
     )
     SELECT id, metric, extract(epoch FROM min(time))::float8,
            extract(epoch FROM max(time))::float8, sum(value)
-      FROM used WHERE value >= 0 AND value < 'Infinity'
+      FROM used WHERE value >= 0 AND value < 1e15
      GROUP BY id, metric, {period}
+"""
+JUDGE_MODELS = """
+    SELECT id, rule ->> 'name', rule -> 'params' ->> 'model'
+      FROM runs_run, jsonb_path_query(
+               config, '$.**.rules[*] ? (@.params.model.type() == "string")') AS rule
+     WHERE id = ANY(%(runs)s)
 """
 
 
@@ -68,8 +75,8 @@ class Portion:
     The unit is that of a price, or of counts without one, such as calls.
     """
 
-    kind: Kind
-    label: str  # the attempt's number, the kind of server, the judge's rule
+    kind: Kind = "judge"
+    label: str = ""  # the attempt's number, the kind of server, the judge's rule
     unit: str
     item: str  # the hardware, or the judge's model
     begin: float
@@ -89,11 +96,13 @@ class Portion:
         return self.unit == Unit.GPU_HOUR and self.item not in (CPU, UNKNOWN)
 
     def split(self, cuts: Iterable[float]) -> Iterator[Portion]:
-        """Yield its parts between the cuts."""
+        """Yield its parts between the cuts, each with its share of amount and cost."""
         inside = sorted(cut for cut in cuts if self.begin < cut < self.end)
         for begin, end in pairwise([self.begin, *inside, self.end]):
             share = (end - begin) / (self.end - self.begin) if inside else 1.0
-            yield replace(self, begin=begin, end=end, amount=self.amount * share)
+            cost = None if self.cost is None else self.cost * share
+            amount = self.amount * share
+            yield replace(self, begin=begin, end=end, amount=amount, cost=cost)
 
 
 class Prices:
@@ -103,12 +112,7 @@ class Prices:
         # Of one day the newest row.
         self._prices: dict[tuple[str, str], dict[float, Price]] = defaultdict(dict)
         for price in sorted(prices, key=lambda price: (price.valid_from, price.pk)):
-            self._prices[price.unit, price.name][_seconds(price.valid_from)] = price
-
-    def changes(self, begin: float, end: float) -> bool:
-        """Return whether a price begins to hold in between."""
-        days = (day for by_day in self._prices.values() for day in by_day)
-        return any(begin < day < end for day in days)
+            self._prices[price.unit, price.name][midnight(price.valid_from)] = price
 
     def charge(self, portion: Portion) -> Iterator[Portion]:
         """Yield its parts with their costs; a price change at midnight splits it."""
@@ -123,7 +127,8 @@ class Prices:
                 yield replace(part, cost=cost, currency=held[-1].currency)
 
 
-def _seconds(day: Any) -> float:
+def midnight(day: date) -> float:
+    """Return when a day begins in UTC, in seconds since 1970."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
 
 
@@ -131,15 +136,16 @@ def read_prices(team: Team | int) -> Prices:
     return Prices(Price.objects.filter(team=team))
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class Bill:
     """Costs by currency, which are never added, and what has no price."""
 
-    costs: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=partial(defaultdict, float))
     gpu_hours: float = 0.0
     worker_hours: float = 0.0  # without a GPU, or with unknown hardware
-    amounts: dict[str, float] = field(default_factory=dict)  # tokens and calls
-    unpriced: dict[str, float] = field(default_factory=dict)  # by unit
+    # Tokens and calls, and what has no price, by unit.
+    amounts: dict[str, float] = field(default_factory=partial(defaultdict, float))
+    unpriced: dict[str, float] = field(default_factory=partial(defaultdict, float))
 
     def add(self, portion: Portion) -> None:
         """Add a portion that was charged."""
@@ -148,15 +154,11 @@ class Bill:
         elif portion.unit == Unit.GPU_HOUR:
             self.worker_hours += portion.amount
         else:
-            self.amounts[portion.unit] = (
-                self.amounts.get(portion.unit, 0.0) + portion.amount
-            )
+            self.amounts[portion.unit] += portion.amount
         if portion.cost is not None:
-            cost = self.costs.get(portion.currency, 0.0) + portion.cost
-            self.costs[portion.currency] = cost
+            self.costs[portion.currency] += portion.cost
         elif portion.is_unpriced:
-            unpriced = self.unpriced.get(portion.unit, 0.0) + portion.amount
-            self.unpriced[portion.unit] = unpriced
+            self.unpriced[portion.unit] += portion.amount
 
     @property
     def has_one_price(self) -> bool:
@@ -191,30 +193,20 @@ def write_money(cost: float, currency: str) -> str:
     return f"{text} {currency}".strip()
 
 
-def make_bill(charged: Iterable[Portion]) -> Bill:
+def make_bill(portions: Iterable[Portion]) -> Bill:
     bill = Bill()
-    for portion in charged:
+    for portion in portions:
         bill.add(portion)
     return bill
 
 
-def charge_all(
-    portions: Iterable[Portion], prices: Prices, *, until: float = inf
-) -> Iterator[Portion]:
-    """Yield portions with their costs, as far as they were used until a time."""
-    for portion in portions:
-        for part in portion.split([until]):
-            if part.end <= until:
-                yield from prices.charge(part)
-
-
 def sum_until(
-    charged: Sequence[Portion], times: Array, value: Callable[[Portion], float]
+    portions: Sequence[Portion], times: Array, value: Callable[[Portion], float]
 ) -> Array:
     """Sum what was used until each time; in a span, evenly."""
     total = np.zeros(len(times))
     points = []
-    for portion in charged:
+    for portion in portions:
         begin, end = portion.begin, portion.end
         if end > begin:
             total += value(portion) * np.clip((times - begin) / (end - begin), 0, 1)
@@ -231,47 +223,45 @@ def sum_until(
 
 
 def read_portions(
-    runs: Sequence[Run], prices: Prices, *, by: Period = "run"
+    runs: Iterable[Run], prices: Prices, *, by: Period = "day"
 ) -> dict[int, list[Portion]]:
-    """Read what runs use, from the first claim until now; queued runs use nothing.
+    """Read what runs use and what it costs, from the first claim until now; queued
+    runs use nothing.
 
-    Two queries, and one for runs whose tokens are read by day or by step: with `by`, or
-    where a run was resumed or a price changed meanwhile.
+    Three queries. What servers and judges did in a day or step counts as used evenly
+    between its first and last step or evaluation.
     """
     portions: dict[int, list[Portion]] = {run.pk: [] for run in runs}
     _add_attempts(portions)
-    summaries = list(
-        MetricSummary.objects.filter(run__in=portions, name__regex=USAGE).values_list(
-            "run_id", "name", "total"
-        )
-    )
-    using = {pk for pk, *_ in summaries}
-    detailed = {
-        run.pk
-        for run in runs
-        if run.attempt > 1
-        or (run.pk in using and (by != "run" or prices.changes(*_span_of(run))))
-    }
-    used = [
-        (run.pk, name, *_span_of(run), total)
-        for run in runs
-        for pk, name, total in summaries
-        if pk == run.pk and pk not in detailed
-    ]
-    if detailed:
-        sql = USED.format(period=PERIODS["day" if by == "run" else by])
-        used += fetch_all(sql, {"runs": list(detailed), "usage": USAGE})
-    models = _models_by_run({pk for pk, *_ in used})
-    for pk, name, begin, end, amount in used:
+    models: dict[int, dict[str, str]] = defaultdict(dict)
+    for pk, rule, model in fetch_all(JUDGE_MODELS, {"runs": list(portions)}):
+        models[pk][rule] = model
+    query = USED.format(period=PERIODS[by])
+    for pk, name, begin, end, amount in fetch_all(
+        query, {"runs": list(portions), "metered": METERED}
+    ):
+        kind: Kind = "judge"
+        if name.startswith("server/"):
+            kind, label, item, _ = name.split("/")
+            unit: str = Unit.GPU_HOUR
+        else:
+            *_, label, unit = name.split("/")
+            item = models[pk].get(label, label)
         portions[pk].append(
-            _read_usage(name, models[pk], begin=begin, end=end, amount=amount)
+            Portion(
+                kind=kind,
+                label=label,
+                unit=unit,
+                item=item,
+                begin=begin,
+                end=end,
+                amount=amount,
+            )
         )
-    return portions
-
-
-def _span_of(run: Run) -> tuple[float, float]:
-    begin = run.started_at or run.created_at
-    return begin.timestamp(), run.finished_at.timestamp() if run.finished_at else _now()
+    return {
+        pk: [part for portion in own for part in prices.charge(portion)]
+        for pk, own in portions.items()
+    }
 
 
 _now = time.time
@@ -329,50 +319,12 @@ def read_device(device: str, config: Mapping[str, Any]) -> tuple[str, int]:
     return name, max(int((match and match[1]) or 1), Needs.of(config).num_gpus)
 
 
-def _read_usage(
-    name: str, models: Mapping[str, str], *, begin: float, end: float, amount: float
-) -> Portion:
-    kind: Kind = "judge"
-    if judge := JUDGE.fullmatch(name):
-        label, unit = judge.groups()
-        item = models.get(label, label)
-    else:
-        kind, unit = "server", str(Unit.GPU_HOUR)
-        _, label, item, _ = name.split("/")
-    return Portion(
-        kind=kind,
-        label=label,
-        unit=unit,
-        item=item,
-        begin=begin,
-        end=end,
-        amount=amount,
-    )
-
-
-def _models_by_run(ids: Iterable[int]) -> dict[int, dict[str, str]]:
-    """Read the models of each run's judges, by rule; one query, or none."""
-    models: dict[int, dict[str, str]] = defaultdict(dict)
-    rows = Run.everywhere.filter(pk__in=ids).values_list(
-        "pk", "config__reward", "config__phases"
-    )
-    for pk, reward, phases in rows:
-        changes = [(phase.get("changes") or {}).get("reward") for phase in phases or ()]
-        for part in filter(None, [reward, *changes]):
-            for recipe in (part.get("recipe"), part.get("step_recipe")):
-                for rule in (recipe or {}).get("rules", ()):
-                    if model := (rule.get("params") or {}).get("model"):
-                        models[pk][rule["name"]] = str(model)
-    return models
-
-
 def read_bills(runs: Sequence[Run]) -> dict[int, Bill]:
-    """Read the costs of runs of one team; four queries at most."""
+    """Read the costs of runs of one team; four queries."""
     if not runs:
         return {}
-    prices = read_prices(runs[0].team_id)
-    portions = read_portions(runs, prices)
-    return {run.pk: make_bill(charge_all(portions[run.pk], prices)) for run in runs}
+    portions = read_portions(runs, read_prices(runs[0].team_id))
+    return {pk: make_bill(own) for pk, own in portions.items()}
 
 
 def read_used(runs: Sequence[Run], axis: str) -> dict[int, Used]:
@@ -381,20 +333,18 @@ def read_used(runs: Sequence[Run], axis: str) -> dict[int, Used]:
     """
     if not runs:
         return {}
-    prices = read_prices(runs[0].team_id)
-    portions = read_portions(runs, prices, by="step")
-    charged = {pk: list(charge_all(own, prices)) for pk, own in portions.items()}
+    portions = read_portions(runs, read_prices(runs[0].team_id), by="step")
     if axis == "gpu_hours":
         return {
             pk: partial(sum_until, own, value=_gpu_hours)
-            for pk, own in charged.items()
+            for pk, own in portions.items()
             if any(map(_gpu_hours, own))
         }
-    bills = {pk: make_bill(own) for pk, own in charged.items()}
+    bills = {pk: make_bill(own) for pk, own in portions.items()}
     main = main_currency(bills.values())
     return {
         pk: partial(sum_until, own, value=lambda portion: portion.cost or 0.0)
-        for pk, own in charged.items()
+        for pk, own in portions.items()
         if bills[pk].has_one_price and main in bills[pk].costs
     }
 
@@ -411,10 +361,8 @@ def main_currency(bills: Iterable[Bill]) -> str:
 
 def sort_by_cost(runs: QuerySet[Run], *, descending: bool) -> QuerySet[Run]:
     """Sort by cost in the team's currency, then by GPU-hours; free runs come last."""
-    needed = ("team", "attempt", "created_at", "started_at", "finished_at")
-    listed = list(
-        runs.model.objects.filter(pk__in=runs.order_by().values("pk")).only(*needed)
-    )
+    ids_of_all = runs.order_by().values("pk")
+    listed = list(runs.model.objects.filter(pk__in=ids_of_all).only("team"))
     bills = read_bills(listed)
     main = main_currency(bills.values())
 

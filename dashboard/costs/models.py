@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from django.conf import settings
-from django.core.validators import MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -34,7 +34,10 @@ class Price(models.Model):
     # Of the hardware, as workers and servers report it, or of the judge's model.
     name = models.CharField("Hardware or judge model", max_length=200)
     amount = models.FloatField(
-        "Price", null=True, blank=True, validators=[MinValueValidator(0)]
+        "Price",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(1e9)],
     )  # null: not set from then on
     # "": of a judge that had a price before prices had currencies.
     currency = models.CharField(

@@ -4,10 +4,14 @@ come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Literal
+
+import numpy as np
 
 from dashboard.accounts.models import Team
 from dashboard.costs.ledger import (
@@ -15,8 +19,9 @@ from dashboard.costs.ledger import (
     Bill,
     Kind,
     Portion,
-    charge_all,
+    Prices,
     make_bill,
+    midnight,
     read_bills,
     read_device,
     read_portions,
@@ -27,10 +32,9 @@ from dashboard.costs.models import JudgeUse, Unit
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.models import HELD, Run
 from trainer.config import RunConfig
-from trainer.rewards.model_judge.client import TOKENS, USAGE
+from trainer.rewards.model_judge.client import USAGE
 
 MOST_STEPS = 5_000  # of a run whose tokens are read by step; of a longer one by day
-MOST_RUNS = 200  # whose hardware and judges are offered for a price
 By = Literal["month", "person", "model"]
 
 
@@ -56,57 +60,62 @@ class RunCost:
 
 
 def read_run_cost(run: Run) -> RunCost:
-    prices = read_prices(run.team_id)
-    by: Literal["step", "day"] = "step" if run.last_step <= MOST_STEPS else "day"
-    portions = read_portions([run], prices, by=by)[run.pk]
-    charged = list(charge_all(portions, prices))
-    bill = make_bill(charged)
+    num_steps = run.last_step - (run.fork_step or 0)
+    by: Literal["step", "day"] = "step" if num_steps <= MOST_STEPS else "day"
+    portions = read_portions([run], read_prices(run.team_id), by=by)[run.pk]
+    bill = make_bill(portions)
     rows = [] if run.is_imported else list_checkpoints(run).rows
     until: dict[str, float] = {}
     step = next((row.checkpoint.step for row in rows if row.is_best), 0)
     if ended := run.steps.filter(step=step, superseded_by=None).first():
         time = ended.time.timestamp()
-        until = make_bill(charge_all(portions, prices, until=time)).costs
+        parts = (part for portion in portions for part in portion.split([time]))
+        until = make_bill(part for part in parts if part.end <= time).costs
     return RunCost(
-        lines=list(_lines(charged)),
+        lines=list(_lines(portions)),
         bill=bill,
-        per_step=_scale(bill.costs, 1 / run.last_step if run.last_step else 0.0),
+        per_step=_scale(bill.costs, 1 / num_steps if num_steps > 0 else 0.0),
         best_step=step if ended else None,
         until_best=until,
-        after_best={c: cost - until.get(c, 0.0) for c, cost in bill.costs.items()},
-        saved=_saved(charged),
+        after_best={
+            currency: max(0.0, cost - until.get(currency, 0.0))  # but for rounding
+            for currency, cost in bill.costs.items()
+        },
+        saved=_saved(portions),
     )
 
 
-def _lines(charged: Sequence[Portion]) -> Iterator[Line]:
+def _lines(portions: Iterable[Portion]) -> Iterator[Line]:
     parts: dict[tuple[Kind, str, str], list[Portion]] = {}
-    for portion in charged:
+    for portion in portions:
         key = portion.kind, portion.label, portion.item
         parts.setdefault(key, []).append(portion)
     for (kind, label, item), own in parts.items():
         yield Line(kind=kind, label=label, item=item, bill=make_bill(own))
 
 
-def _saved(charged: Sequence[Portion]) -> dict[str, float]:
+def _saved(portions: Sequence[Portion]) -> dict[str, float]:
     """Price reused answers as the mean call of their judge."""
-    saved: dict[str, float] = {}
-    for line in _lines([part for part in charged if part.kind == "judge"]):
-        calls = line.bill.amounts.get("calls", 0.0)
-        share = line.bill.amounts.get("from_file", 0.0) / calls if calls else 0.0
+    saved: dict[str, float] = defaultdict(float)
+    for line in _lines(part for part in portions if part.kind == "judge"):
+        amounts = line.bill.amounts
+        share = amounts["from_file"] / amounts["calls"] if amounts["calls"] else 0.0
         for currency, cost in _scale(line.bill.costs, share).items():
-            saved[currency] = saved.get(currency, 0.0) + cost
-    return {currency: cost for currency, cost in saved.items() if cost}
+            saved[currency] += cost
+    return saved
 
 
 def _scale(costs: Mapping[str, float], factor: float) -> dict[str, float]:
-    return {currency: factor * cost for currency, cost in costs.items() if factor}
+    return {
+        currency: factor * cost for currency, cost in costs.items() if factor * cost
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeamRow:
     key: str  # 2026-11, a person's name, a model
-    num_runs: int
-    bill: Bill
+    bill: Bill = field(default_factory=Bill)
+    runs: set[int] = field(default_factory=set)  # their ids
 
 
 def read_team_costs(team: Team, by: By) -> list[TeamRow]:
@@ -114,118 +123,68 @@ def read_team_costs(team: Team, by: By) -> list[TeamRow]:
     the newest, the others by cost.
     """
     prices = read_prices(team)
-    runs = {
-        run.pk: run
-        for run in Run.objects.filter(team=team)
-        .select_related("owner")
-        .defer("config", "metric_names", "summary")
-    }
-    portions = read_portions(list(runs.values()), prices, by="day")
-    used = [
-        (pk, _name(runs[pk].owner), runs[pk].model_label, portion)
-        for pk, own in portions.items()
-        for portion in own
-    ]
+    runs = Run.objects.filter(team=team).select_related("owner")
+    listed = list(runs.defer("config", "summary"))
+    portions = read_portions(listed, prices)
+    used = [({run.pk}, run.owner, run.model_label, portions[run.pk]) for run in listed]
     for use in JudgeUse.objects.filter(team=team).select_related("user", "run"):
         model = use.run.model_label if use.run else use.model
-        used += [(0, _name(use.user), model, part) for part in _portions_of(use)]
-    bills: dict[str, Bill] = {}
-    members: dict[str, set[int]] = {}
-    for pk, person, model, portion in used:
-        parts = _by_month(portion) if by == "month" else [("", portion)]
-        for month, part in parts:
-            key = {"month": month, "person": person, "model": model}[by]
-            bill = bills.setdefault(key, Bill())
-            members.setdefault(key, set()).update({pk} - {0})
-            for charged in prices.charge(part):
-                bill.add(charged)
-    rows = [
-        TeamRow(key=key, num_runs=len(members[key]), bill=bill)
-        for key, bill in bills.items()
-    ]
+        amounts = {name: getattr(use, name) for name in USAGE if getattr(use, name)}
+        own = _charge_at(midnight(use.day), use.model, amounts, prices)
+        used.append((set(), use.user, model, own))
+    rows: dict[str, TeamRow] = {}
+    for ids, person, model, own in used:
+        names = {"person": str(person or "former member"), "model": model}
+        for month, part in chain.from_iterable(map(_by_month, own)):
+            key = names.get(by, month)
+            row = rows.setdefault(key, TeamRow(key=key))
+            row.runs.update(ids)
+            row.bill.add(part)
     if by == "month":
-        return sorted(rows, key=lambda row: row.key, reverse=True)
+        return [rows[key] for key in sorted(rows, reverse=True)]
     return sorted(
-        rows, key=lambda row: (-max(row.bill.costs.values(), default=0.0), row.key)
+        rows.values(),
+        key=lambda row: (-max(row.bill.costs.values(), default=0.0), row.key),
     )
 
 
-def find_unpriced(team: Team) -> list[tuple[str, str, str]]:
-    """List what the team's newest runs use without a price: unit, its title, name."""
-    prices = read_prices(team)
-    runs = Run.objects.filter(team=team).defer("config", "summary").order_by("-pk")
-    portions = read_portions(list(runs[:MOST_RUNS]), prices)
-    missing = {
-        (portion.unit, portion.item)
-        for own in portions.values()
-        for portion in charge_all(own, prices)
-        if portion.is_unpriced
-    }
-    return [(unit, Unit(unit).label, name) for unit, name in sorted(missing)]
-
-
-def _name(user: object) -> str:
-    return str(user or "former member")
-
-
-def _portions_of(use: JudgeUse) -> Iterator[Portion]:
-    at = datetime.combine(use.day, datetime.min.time(), UTC).timestamp()
-    for name in USAGE:
-        if amount := getattr(use, name):
-            yield Portion(
-                kind="judge",
-                label=use.source,
-                unit=name,
-                item=use.model,
-                begin=at,
-                end=at,
-                amount=amount,
-            )
+def _charge_at(
+    time: float, item: str, amounts: Mapping[str, float], prices: Prices
+) -> list[Portion]:
+    """Charge amounts by unit that were used at a moment."""
+    return [
+        part
+        for unit, amount in amounts.items()
+        for part in prices.charge(
+            Portion(unit=unit, item=item, begin=time, end=time, amount=amount)
+        )
+    ]
 
 
 def _by_month(portion: Portion) -> Iterator[tuple[str, Portion]]:
-    cuts, month = [], datetime.fromtimestamp(portion.begin, UTC).replace(day=1)
-    month = month.replace(hour=0, minute=0, second=0, microsecond=0)
-    while month.timestamp() < portion.end:
-        month = (month + timedelta(days=32)).replace(day=1)
-        cuts.append(month.timestamp())
-    for part in portion.split(cuts):
-        yield f"{datetime.fromtimestamp(part.begin, UTC):%Y-%m}", part
+    first, last = map(_month_of, (portion.begin, portion.end))
+    begins = np.arange(first, last + 1).astype("datetime64[s]").astype(float)
+    for part in portion.split(begins.tolist()):
+        yield str(_month_of(part.begin)), part
 
 
-def price_tokens(
-    team: Team, model: str, tokens: Mapping[str, float], *, at: datetime
+def _month_of(time: float) -> np.datetime64:
+    month: np.datetime64 = np.datetime64(int(time), "s").astype("datetime64[M]")
+    return month
+
+
+def price_at(
+    team: Team, item: str, amounts: Mapping[str, float], *, at: datetime
 ) -> Bill:
-    """Return what tokens of a judge cost by the prices of a time."""
-    portions = [
-        Portion(
-            kind="judge",
-            label=model,
-            unit=unit,
-            item=model,
-            begin=at.timestamp(),
-            end=at.timestamp(),
-            amount=tokens.get(unit, 0),
-        )
-        for unit in TOKENS
-    ]
-    return make_bill(charge_all(portions, read_prices(team)))
+    """Return what amounts by unit, of hardware or a judge, cost by a time's prices."""
+    return make_bill(_charge_at(at.timestamp(), item, amounts, read_prices(team)))
 
 
 def forecast(team: Team, config: RunConfig, *, device: str, seconds: float) -> Bill:
     """Return what a run of this length would use of its machine, by today's prices."""
     item, number = read_device(device, config.model_dump(mode="json"))
-    now = datetime.now(UTC).timestamp()
-    portion = Portion(
-        kind="attempt",
-        label="1",
-        unit=Unit.GPU_HOUR,
-        item=item,
-        begin=now,
-        end=now,
-        amount=seconds / HOUR * number,
-    )
-    return make_bill(charge_all([portion], read_prices(team)))
+    hours = seconds / HOUR * number
+    return price_at(team, item, {Unit.GPU_HOUR: hours}, at=datetime.now(UTC))
 
 
 def find_over_budget() -> dict[Run, str]:

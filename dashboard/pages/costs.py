@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from typing import Any, ClassVar, get_args
 
 from django import forms
@@ -16,9 +15,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import record
-from dashboard.costs.ledger import Bill
 from dashboard.costs.models import Price, Unit
-from dashboard.costs.reports import By, find_unpriced, read_run_cost, read_team_costs
+from dashboard.costs.reports import By, read_run_cost, read_team_costs
+from dashboard.datasets.row_exports import CsvLine, defused, joined
 from dashboard.pages.requests import Request, redirect_with
 from dashboard.pages.team_admin import get_changing_membership
 from dashboard.runs.models import Run
@@ -40,14 +39,12 @@ def run_cost(request: Request, team: Team, run: Run) -> HttpResponse:
         for line in cost.lines
         if line.kind == "attempt"
     }
-    rollout = run.config.get("rollout") or {}
-    uses_server = rollout.get("engine") == "vllm_server"
     context = {
         "team": team,
         "run": run,
         "tab": "cost",
-        "lacks_server": uses_server
-        and bool(cost.lines)
+        "lacks_server": cost.lines
+        and (run.config.get("rollout") or {}).get("engine") == "vllm_server"
         and not any(line.label == "rollout" for line in cost.lines),
         "cost": cost,
         "rows": [(line, of_attempts.get(line.label)) for line in cost.lines],
@@ -71,7 +68,6 @@ def team_costs(request: Request, team: Team) -> HttpResponse:
         "by": by,
         "ways": WAYS,
         "rows": read_team_costs(team, by),
-        "has_prices": team.prices.exists(),
     }
     return render(request, "costs/team.html", context)
 
@@ -82,25 +78,21 @@ def team_costs_file(request: Request, team: Team) -> HttpResponseBase:
     by = _read_way(request)
     rows = read_team_costs(team, by)
     currencies = sorted({name for row in rows for name in row.bill.costs})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     costs = (f"cost_{name}" if name else "cost" for name in currencies)
-    writer.writerow([by, "runs", "gpu_hours", "worker_hours", *USAGE, *costs])
+    table: list[list[Any]] = [[by, "runs", "gpu_hours", "worker_hours", *USAGE, *costs]]
     for row in rows:
-        writer.writerow([row.key, row.num_runs, *_cells(row.bill, currencies)])
+        bill = row.bill
+        # An empty cell is unknown, or costs nothing in this currency.
+        numbers = [bill.amounts.get(name, "") for name in USAGE]
+        numbers += [bill.costs.get(name, "") for name in currencies]
+        start = [defused(row.key), len(row.runs), bill.gpu_hours, bill.worker_hours]
+        table.append([*start, *numbers])
     file = attach(
-        [text.getvalue().encode()],
+        joined(map(csv.writer(CsvLine()).writerow, table)),
         filename=f"costs-{team.slug}-by-{by}.csv",
         content_type="text/csv; charset=utf-8",
     )
     return mark_for_spreadsheets(file)
-
-
-def _cells(bill: Bill, currencies: list[str]) -> list[Any]:
-    """Write numbers; an empty cell is unknown, or costs nothing in this currency."""
-    tokens = [bill.amounts.get(name, "") for name in USAGE]
-    costs = [bill.costs.get(name, "") for name in currencies]
-    return [bill.gpu_hours, bill.worker_hours, *tokens, *costs]
 
 
 class PriceForm(forms.ModelForm[Price]):
@@ -112,33 +104,31 @@ class PriceForm(forms.ModelForm[Price]):
             "judge.",
             "amount": "Empty: not set from this day on.",
             "currency": "A code such as EUR.",
-            "valid_from": "From midnight UTC. A later row of the same day replaces it.",
+            "valid_from": "From midnight UTC; earlier use keeps its price. A later row "
+            "of the same day replaces it.",
         }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for field in self.fields.values():
-            field.widget.attrs["class"] = "form-control"
-        self.fields["amount"].widget.attrs |= {"min": 0, "step": "any"}
-        self.fields["unit"].widget.attrs["class"] = "form-select"
-        self.fields["valid_from"].widget = forms.DateInput(
-            attrs={"type": "date", "class": "form-control"}
-        )
+        widgets: ClassVar[dict[str, forms.Widget]] = {
+            "unit": forms.Select(attrs={"class": "form-select"}),
+            "name": forms.TextInput(attrs={"class": "form-control"}),
+            "amount": forms.NumberInput(
+                attrs={"class": "form-control", "min": 0, "step": "any"}
+            ),
+            "currency": forms.TextInput(attrs={"class": "form-control"}),
+            "valid_from": forms.DateInput(
+                attrs={"class": "form-control", "type": "date"}
+            ),
+        }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @look_up(get_changing_membership)
 def team_prices(request: Request, membership: Membership, team: Team) -> HttpResponse:
-    """Add a price; ?unit=&name= fill in the form. Prices are never changed."""
-    start = {
-        "unit": request.GET.get("unit", Unit.GPU_HOUR),
-        "name": request.GET.get("name", "")[:200],
-    }
+    """Add a price. Prices are never changed."""
     newest = team.prices.exclude(currency="").order_by("-pk").first()
     form = PriceForm(
         request.POST or None,
-        initial=start
-        | {
+        initial={
+            "unit": Unit.GPU_HOUR,
             "valid_from": timezone.now().date(),
             "currency": newest.currency if newest else "",
         },
@@ -163,7 +153,6 @@ def team_prices(request: Request, membership: Membership, team: Team) -> HttpRes
         "prices": team.prices.select_related("created_by").order_by(
             "name", "unit", "-valid_from", "-pk"
         ),
-        "unpriced": find_unpriced(team),
         "form": form,
     }
     status = 422 if form.errors else 200

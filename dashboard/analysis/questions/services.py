@@ -30,7 +30,7 @@ from dashboard.analysis.questions.sampling import order_for_people
 from dashboard.completions.annotations import TAG
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.models import MAX_TAG_CHARS, Tag
-from dashboard.costs.reports import price_tokens
+from dashboard.costs.reports import price_at
 from dashboard.jobs.models import OPEN
 from dashboard.jobs.queue import cancel, enqueue
 from dashboard.project.errors import UserError
@@ -209,7 +209,7 @@ class Spent:
 
 def _cost_of(question: Question, tokens: tuple[int, int]) -> tuple[float | None, str]:
     """Return what tokens in and out cost, and the currency; None without one price."""
-    bill = price_tokens(
+    bill = price_at(
         question.team,
         question.judge["model"],
         dict(zip(("input_tokens", "output_tokens"), tokens, strict=True)),

@@ -110,7 +110,10 @@ class Migration(migrations.Migration):
                     models.FloatField(
                         blank=True,
                         null=True,
-                        validators=[django.core.validators.MinValueValidator(0)],
+                        validators=[
+                            django.core.validators.MinValueValidator(0),
+                            django.core.validators.MaxValueValidator(1e9),
+                        ],
                         verbose_name="Price",
                     ),
                 ),

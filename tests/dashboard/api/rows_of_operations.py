@@ -36,7 +36,6 @@ SCOPES: dict[str, str | None] = {
     "rescoring": "read",
     "workers": "read",
     "costs": "read",
-    "run_cost": "read",
     "recipe_version": "read",
     "rule_kinds": "read",
     "queue": "read",

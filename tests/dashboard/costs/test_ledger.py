@@ -101,6 +101,32 @@ def test_evaluations_cost_tokens_too(run, prices):
     assert bill_of(run).costs == {"EUR": pytest.approx(1.6)}
 
 
+@pytest.mark.parametrize(
+    "name", ["a/judge/b/calls", "a/b/c/judge/d/calls", "judge/quality/score"]
+)
+def test_another_trainers_metrics_of_such_names_cost_nothing(name, run, prices):
+    add_steps(run, {"hour": 1, name: 7.0})
+
+    bill = bill_of(run)
+
+    assert (bill.costs, bill.amounts) == ({}, {})
+
+
+def test_numbers_that_no_judge_takes_are_left_out(run, prices):
+    name = "judge/quality/input_tokens"
+    add_steps(run, {"hour": 1, name: 1.7e308}, {"hour": 2, name: 1.7e308})
+    add_evaluation(run, 1, **{name: 1e6})
+
+    assert bill_of(run).costs == {"EUR": pytest.approx(0.4)}
+
+
+def test_a_run_of_an_older_release_costs_its_attempts(team, prices):
+    run = make_costly_run(team, config={"reward": None})
+    add_attempt(run, 0, 1)
+
+    assert bill_of(run).costs == {"EUR": pytest.approx(5.0)}
+
+
 def test_answers_without_usage_are_unknown_and_reused_ones_cost_nothing(run, prices):
     counts = {"calls": 3, "calls_without_usage": 3, "from_file": 5}
     tokens = dict.fromkeys(("input_tokens", "output_tokens"))
@@ -208,18 +234,17 @@ def test_costs_of_many_runs_take_as_many_queries_as_of_one(
     assert {round(bill.costs["EUR"], 3) for bill in bills.values()} == {5.638}
 
 
-def test_portions_by_step_day_and_run_add_up_to_the_same(team, run, prices):
+def test_portions_by_step_and_by_day_cost_the_same(team, run, prices):
     add_attempt(run, 0, 2)
     add_steps(run, {"hour": 0.5} | TOKENS, {"hour": 1} | TOKENS)
     run.refresh_from_db()
-    own_prices = read_prices(team)
 
     sums = []
-    for by in ("run", "day", "step"):
-        portions = read_portions([run], own_prices, by=by)[run.pk]
-        sums.append(sum(portion.amount for portion in portions))
+    for by in ("day", "step"):
+        portions = read_portions([run], read_prices(team), by=by)[run.pk]
+        sums.append(sum(portion.cost or 0 for portion in portions))
 
-    assert sums == [pytest.approx(sums[0])] * 3
+    assert sums == [pytest.approx(10 + 2 * 0.638)] * 2
 
 
 def test_runs_sort_by_cost_then_by_hours_and_free_ones_come_last(team, prices):
