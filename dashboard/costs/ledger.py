@@ -233,13 +233,13 @@ def read_portions(
     """
     portions: dict[int, list[Portion]] = {run.pk: [] for run in runs}
     _add_attempts(portions)
-    models: dict[int, dict[str, str]] = defaultdict(dict)
-    for pk, rule, model in fetch_all(JUDGE_MODELS, {"runs": list(portions)}):
-        models[pk][rule] = model
     query = USED.format(period=PERIODS[by])
-    for pk, name, begin, end, amount in fetch_all(
-        query, {"runs": list(portions), "metered": METERED}
-    ):
+    used = fetch_all(query, {"runs": list(portions), "metered": METERED})
+    models: dict[int, dict[str, str]] = defaultdict(dict)
+    using = list({pk for pk, *_ in used})
+    for pk, rule, model in fetch_all(JUDGE_MODELS, {"runs": using}):
+        models[pk][rule] = model
+    for pk, name, begin, end, amount in used:
         kind: Kind = "judge"
         if name.startswith("server/"):
             kind, label, item, _ = name.split("/")

@@ -109,7 +109,7 @@ def test_another_trainers_metrics_of_such_names_cost_nothing(name, run, prices):
 
     bill = bill_of(run)
 
-    assert (bill.costs, bill.amounts) == ({}, {})
+    assert (bill.costs, bill.amounts, bill.gpu_hours) == ({}, {}, 0)
 
 
 def test_numbers_that_no_judge_takes_are_left_out(run, prices):
