@@ -27,6 +27,7 @@ from cohort.formats.prime_rl import PrimeRl
 from cohort.formats.tinker import Tinker
 from cohort.formats.verl import Verl
 from cohort.lines import number
+from cohort.output import short
 from cohort.reporter import Reporter
 from cohort.spool import BAD_VALUE, Spool
 
@@ -44,6 +45,7 @@ PICKLES = {
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 10.0
 MAX_NAMES = 8  # of files, in an error
+MAX_CHARS = 200  # of a name or value
 
 
 class Follower:
@@ -141,8 +143,8 @@ class Follower:
         self.num_bad += 1
         if self.num_bad == 1:
             message = (
-                f"Skipped {place} (step {step}): {type(error).__name__}: {error}. "
-                "Further ones are counted only."
+                f"Skipped {place} (step {step}): {type(error).__name__}: "
+                f"{short(str(error), MAX_CHARS)}. Further ones are counted only."
             )
             logger.warning("%s", message)
             self._reporter.warn(step, "bad_line", message)
@@ -167,6 +169,8 @@ class MetricLines:
         if self._path is None or not self._path.exists():
             return
         end = self._path.stat().st_size
+        if end < self._offset:  # verl's logger begins the file again
+            self._offset = 0
         for line in read_lines(Part(path=self._path, start=self._offset, end=end)):
             if not line.endswith(b"\n"):
                 break
@@ -208,7 +212,8 @@ def find_format(folder: Path) -> Format | None:
 
 def describe(folder: Path) -> str:
     """Say what the folder has, and which formats are known."""
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    paths = folder.iterdir() if folder.is_dir() else ()
+    names = sorted(short(path.name, MAX_CHARS) for path in paths)
     some = ", ".join(names[:MAX_NAMES]) + (", …" if len(names) > MAX_NAMES else "")
     return (
         f"{folder} has no rollouts of a known format ({', '.join(FORMATS)}); it has "

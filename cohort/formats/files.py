@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, ClassVar
 
 from cohort.lines import Completion
@@ -75,12 +76,13 @@ class Format:
             if step <= max(0, after - MAX_LOOKED_AT):
                 continue
             path = place / name / self.inner if self.inner else place / name
-            with suppress(FileNotFoundError):  # the folder is made first
+            with suppress(OSError):  # the folder is made first
                 stat = path.stat()
-                parts[step] = Part(
-                    path=path, end=stat.st_size, changed=stat.st_mtime_ns
-                )
-        return {step: part for step, part in parts.items() if part.end}
+                if stat.st_size and S_ISREG(stat.st_mode):
+                    parts[step] = Part(
+                        path=path, end=stat.st_size, changed=stat.st_mtime_ns
+                    )
+        return parts
 
     def is_found(self) -> bool:
         """Return whether the first whole line of a step has the keys."""
@@ -135,13 +137,19 @@ def tree_of(line: bytes) -> dict[str, Any]:
 def settings_of(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings by their path, without secrets.
 
-    >>> settings_of({"optim": {"lr": 1e-6}, "hub_token": "hf_"})
-    {'optim.lr': 1e-06}
+    >>> settings_of({"optim": {"lr": 1e-6}, "hub_token": "hf_", "env": [{"key": ""}]})
+    {'optim.lr': 1e-06, 'env': [{}]}
     """
     values: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
             values |= settings_of(value, f"{prefix}{name}.")
         elif value is not None and not _SECRET.search(str(name)):
-            values[f"{prefix}{name}"] = value
+            values[f"{prefix}{name}"] = _without_secrets(value)
     return values
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return settings_of(value) if isinstance(value, Mapping) else value

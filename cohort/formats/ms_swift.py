@@ -42,6 +42,8 @@ class MsSwift(Format):
         what a restarted trainer repeats.
         """
         size = self._path.stat().st_size if self._path.exists() else self._end
+        if size < self._end:  # a new file
+            self._parts, self._start, self._end, self._step = {}, 0, 0, 0
         for line in read_lines(Part(path=self._path, start=self._end, end=size)):
             if not line.endswith(b"\n"):
                 break

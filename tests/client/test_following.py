@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -476,6 +477,63 @@ def test_bad_lines_are_counted_and_warned_of_once(fake, login, tmp_path, caplog)
     assert len(groups_of(fake, 2)) == 2
 
 
+def test_what_is_no_file_is_no_step(fake, login, tmp_path):
+    dump(tmp_path, 1)
+    (tmp_path / "2.jsonl").mkdir()
+    (tmp_path / "3.jsonl").symlink_to("3.jsonl")
+    (tmp_path / "4.jsonl").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "5.jsonl")
+
+    follow_at_once(tmp_path)
+
+    assert sorted(steps_of(fake)) == [1]
+    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+
+
+def test_a_value_of_a_bad_line_is_shortened_in_its_warning(fake, login, tmp_path):
+    folder = folder_of("prime-rl", tmp_path)
+    path = folder / "rollouts/step_2/train/effective/traces.jsonl"
+    episode = json.loads(path.read_text().splitlines()[0])
+    episode["traces"][0]["nodes"][-1]["logprobs"] = ["x" * 9_999]
+    path.write_text(json.dumps(episode) + "\n")
+
+    follow_at_once(folder)
+
+    (warning,) = (e for e in fake.events if e.type == "warned")  # type: ignore[attr-defined]
+    assert len(warning.message) < 500
+
+
+def test_metrics_are_read_again_from_a_file_that_is_truncated(tmp_path):
+    dump(tmp_path, 1)
+    metrics = tmp_path / "metrics"
+    line = '{"step": %d, "data": {"lr": %d}}\n'
+    metrics.write_text(line % (1, 1) + line % (2, 1))
+    source = find_format(tmp_path)
+    assert source
+    lines = MetricLines(source, metrics)
+    lines.read()
+
+    metrics.write_text(line % (2, 5))
+    lines.read()
+
+    assert lines.of(2) == {"lr": 5}
+
+
+def test_a_truncated_file_of_ms_swift_is_read_again(tmp_path):
+    row = '{"step": [%d], "prompt": ["p"], "completion": ["%s"]}\n'
+    path = tmp_path / "completions.jsonl"
+    path.write_text(row % (1, "a") + row % (2, "b"))
+    source = find_format(tmp_path)
+    assert source
+    assert sorted(source.parts(0)) == [1, 2]
+
+    path.write_text(row % (1, "c"))
+
+    assert {step: part.end for step, part in source.parts(2).items()} == {
+        1: path.stat().st_size
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "hook"),
     [
@@ -493,8 +551,9 @@ def test_pickles_are_refused_with_the_hook_to_use(name, hook, tmp_path):
 
 def test_a_folder_of_no_known_format_is_described(tmp_path, capsys):
     (tmp_path / "1.jsonl").write_text('{"question": "?"}\n')
+    (tmp_path / "a\nb").touch()
 
-    with pytest.raises(ValueError, match=r"prime-rl.*it has 1\.jsonl"):
+    with pytest.raises(ValueError, match=r"prime-rl.*it has 1\.jsonl, a b"):
         follow_at_once(tmp_path)
 
     # As told, it is read, and every line is bad.
