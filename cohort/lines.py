@@ -250,7 +250,9 @@ def part_text(part: Any) -> str:
         return text if isinstance(text, str) else ""
     image: Any = part
     while isinstance(image, Mapping):
-        image = next((image[key] for key in _IMAGE_KEYS if image.get(key)), None)
+        image = next(
+            (image[key] for key in _IMAGE_KEYS if image.get(key) is not None), None
+        )
     data, size = _image_bytes(image), getattr(image, "size", None)  # of PIL's images
     pixels = size if isinstance(size, tuple) else _pixels(data)
     facts = [" \u00d7 ".join(map(str, pixels))] if pixels else []

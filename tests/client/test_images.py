@@ -9,6 +9,7 @@ import pytest
 from cohort.lines import IMAGE, Completion, part_text, text_of, turns_of, write_turns
 
 pillow = pytest.importorskip("PIL.Image")
+numpy = pytest.importorskip("numpy")
 
 
 def encoded(form: str, *, width: int = 640, height: int = 480) -> bytes:
@@ -52,6 +53,13 @@ def test_an_image_of_pillow_has_its_size():
     image = pillow.new("RGB", (3, 2))
 
     assert "3 \u00d7 2" in part_text({"type": "image", "image": image})
+
+
+def test_an_image_of_numpy_has_a_hash():
+    pixels = numpy.zeros((2, 3, 3), dtype="uint8")
+
+    expected = hashlib.sha256(pixels.tobytes()).hexdigest()[:12]
+    assert expected in part_text({"type": "image", "image": pixels})
 
 
 @pytest.mark.parametrize(
