@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -62,7 +62,10 @@ def read_wandb(path: str, folder: Path) -> Iterator[Source]:
         def read_table(
             value: Mapping[str, Any], run: Any = run
         ) -> list[dict[str, Any]]:
-            with run.file(value["path"]).download(str(folder), replace=True) as file:
+            path = PurePosixPath(value["path"])  # its library joins it to the folder
+            if path.is_absolute() or ".." in path.parts:
+                raise ValueError(f"A table has the path {str(path)[:200]!r}.")
+            with run.file(str(path)).download(str(folder), replace=True) as file:
                 table = json.load(file)
             return [
                 dict(zip(table["columns"], row, strict=True)) for row in table["data"]

@@ -110,6 +110,17 @@ def test_invalid_rows_are_left_out_if_that_is_asked_for(
     assert len(completions_of(Run.objects.get())) == 2
 
 
+@pytest.mark.parametrize("path", ["../../.bashrc", "/tmp/x", "media/../../x"])
+def test_a_table_is_written_into_no_other_folder(path, wandb, monkeypatch, capsys):
+    tables = {"completions": {"_type": "table-file", "path": path}}
+    rows = [HISTORY[0], tables | {"_step": 1}]
+    wandb.Api().run("")._history = rows
+    monkeypatch.setattr(WandbRun, "file", lambda *_: pytest.fail("It was loaded."))
+
+    assert main(["import", "wandb", "alice/sums/ab12"]) == 2
+    assert path in capsys.readouterr().err
+
+
 def test_an_error_of_the_library_is_shown(wandb, monkeypatch, capsys):
     class CommError(Exception):
         pass
