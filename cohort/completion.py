@@ -31,8 +31,9 @@ _cohort() {
     while IFS=$'\t' read -r value about; do
         COMPREPLY+=("$value${about:+  $about}")
     done < <("$1" complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    if [ "${#COMPREPLY[@]}" -eq 1 ]; then
-        COMPREPLY=("${COMPREPLY[0]%%  *}")
+    # 37 and 42: menu-complete and insert-completions, which insert what is listed.
+    if (( ${#COMPREPLY[@]} == 1 || COMP_TYPE == 37 || COMP_TYPE == 42 )); then
+        COMPREPLY=("${COMPREPLY[@]%%  *}")
     fi
 }
 complete -o default -F _cohort cohort

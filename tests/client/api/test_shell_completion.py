@@ -128,6 +128,39 @@ def test_its_script_completes_in_a_shell(shell, tmp_path):
         assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (37, "12\n9\n"),  # menu-complete
+        (42, "12\n9\n"),  # insert-completions
+        (63, "12  calm: otter, running\n9  $(id) 'x, failed\n"),  # a list
+    ],
+)
+def test_names_of_runs_are_listed_and_never_inserted(kind, expected, tmp_path):
+    (tmp_path / "cohort").write_text(
+        "#!/bin/sh\n"
+        "printf '12\\tcalm: otter, running\\n'\n"
+        'echo "9\t\\$(id) \'x, failed"\n'
+    )
+    (tmp_path / "cohort").chmod(0o755)
+    lines = [
+        completion.SCRIPTS["bash"],
+        f"COMP_WORDS=(cohort runs show '') COMP_CWORD=3 COMP_TYPE={kind}",
+        "_cohort cohort",
+        'printf "%s\\n" "${COMPREPLY[@]}"',
+    ]
+
+    shown = subprocess.run(
+        [str(shutil.which("bash")), "-c", "\n".join(lines)],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert shown.stdout == expected
+
+
 class Typed:
     """A shell on a terminal, and what is typed into it."""
 
