@@ -38,8 +38,10 @@ class Question:
     num_asked: int = 0
     num_labelled: int = 0
     num_by_hand: int = 0
+    num_not_drawn: int = 0  # labels of people that do not count
     num_tokens: int = 0
     cost: float | None = None
+    currency: str = ""  # empty: no price, or one without a currency
     expected_tokens: int | None = None
     expected_cost: float | None = None
     shares: Sequence[LabelShare] = ()
@@ -69,17 +71,22 @@ class Question:
     def stop(self) -> None:
         self.client.act(f"/questions/{self.id}/stop")
 
-    def labels(self, *, limit: int | None = None) -> Iterator[CompletionLabel]:
-        """Yield the sample with the judge's labels."""
+    def labels(
+        self, *, drawn: int = 0, limit: int | None = None
+    ) -> Iterator[CompletionLabel]:
+        """Yield the sample with the judge's labels; `drawn`: only those that are left
+        for you, if people label so many.
+        """
         path = f"/questions/{self.id}/labels"
-        for tree in self.client.iterate(path, limit=limit):
-            yield read(CompletionLabel, tree)
+        trees = self.client.iterate(path, limit=limit, drawn=drawn)
+        return (read(CompletionLabel, tree) for tree in trees)
 
     def label_by_hand(self, labels: Mapping[int, str]) -> None:
         """Store labels of people, by the id of the completion's label; all or none.
 
-        "": it cannot be decided. Draw the completions at random among each label of
-        the judge, and let people not see it.
+        "": it cannot be decided. They count if they are of the draw: send all of
+        `labels(drawn=20)`, then as many more as you like. People must not see the
+        judge's label.
         """
         trees = [{"id": id, "label": label} for id, label in labels.items()]
         self.client.post(f"/questions/{self.id}/hand-labels", {"labels": trees})
