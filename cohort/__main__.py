@@ -401,19 +401,13 @@ def _add_push(push: Any) -> None:
 
 def _add_trackers(groups: Any) -> None:
     imports = _group(groups, "import", "import runs of W&B and Trackio")
-    for tool, title, source, about, type_ in (
-        (
-            "wandb",
-            "W&B",
-            "ENTITY/PROJECT[/RUN]",
-            "one run, or all",
-            trackers.wandb_path,
-        ),
-        ("trackio", "Trackio", "PROJECT", "project of this machine", str),
+    for tool, title, source, about in (
+        ("wandb", "W&B", "ENTITY/PROJECT[/RUN]", "one run, or all"),
+        ("trackio", "Trackio", "PROJECT", "project of this machine"),
     ):
         parser = _add(imports, tool, trackers.import_runs, f"import runs of {title}")
         parser.set_defaults(tool=tool)
-        parser.add_argument("source", metavar=source, type=type_, help=about)
+        parser.add_argument("source", metavar=source, help=about)
         parser.add_argument(
             "--leave-out", action="store_true", help="skip rows with errors"
         )

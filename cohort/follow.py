@@ -21,11 +21,9 @@ from time import monotonic
 from typing import Any
 
 from cohort.formats.files import Format, Part, Rollout, read_lines, tree_of
-from cohort.formats.ms_swift import MsSwift
-from cohort.formats.nemo_rl import NemoRl
 from cohort.formats.prime_rl import PrimeRl
+from cohort.formats.samples import MsSwift, NemoRl, Verl
 from cohort.formats.tinker import Tinker
-from cohort.formats.verl import Verl
 from cohort.lines import number
 from cohort.output import short
 from cohort.reporter import Reporter

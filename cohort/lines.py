@@ -37,7 +37,7 @@ _TRL = {
     "tools/call_frequency": "episode/num_tool_calls",
     "tools/failure_frequency": "episode/frac_tool_errors",
 }
-_VERL = {
+_OTHERS = {  # verl, prime-rl and the Tinker cookbook
     "critic/score/mean": "reward/mean",
     "actor/entropy": "entropy",
     "actor/entropy_loss": "entropy",
@@ -52,8 +52,6 @@ _VERL = {
     "timing_s/old_log_prob": "time/logprobs",
     "timing_s/update_actor": "time/update",
     "timing_s/step": "time/step",
-}
-_OTHERS = {  # of prime-rl and the Tinker cookbook
     "optim/lr": "lr",
     "optim/grad_norm": "grad_norm",
     "optim/entropy": "entropy",
@@ -78,7 +76,7 @@ STEPS = (
 
 def metric_name(name: str) -> str:
     """Cohort's name for it, or itself if unknown. TRL prefixes names with "train/"."""
-    if known := _VERL.get(name) or _OTHERS.get(name):
+    if known := _OTHERS.get(name):
         return known
     bare = name.removeprefix("train/")
     if bare in _TRL:

@@ -229,11 +229,8 @@ class Reporter:
 
     def wait_for_disk(self, max_queued: int = 1_000) -> None:
         """Wait until fewer reports are queued; not for the process that trains."""
-        while self._reports.qsize() > max_queued and self._is_writing():
+        while self._reports.qsize() > max_queued and not self._is_closed:
             time.sleep(0.01)
-
-    def _is_writing(self) -> bool:
-        return not self._is_closed and self._writer is not None
 
     def finish(self) -> None:
         """Report that the run finished."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -43,16 +43,6 @@ class Source:
     config: Mapping[str, Any]
     rows: Iterable[Mapping[str, Any]]
     read_table: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
-
-
-def wandb_path(text: str) -> str:
-    """
-    >>> wandb_path("alice/sums/ab12")
-    'alice/sums/ab12'
-    """
-    if not 2 <= len([part for part in text.split("/") if part]) <= 3:
-        raise ArgumentTypeError(f"must be ENTITY/PROJECT[/RUN]; got {text[:200]!r}")
-    return text.strip("/")
 
 
 def read_wandb(path: str, folder: Path) -> Iterator[Source]:

@@ -1,27 +1,128 @@
-"""ms-swift: `completions.jsonl` in the output folder, by `--log_completions true`.
-
-GRPOTrainer writes a table a line: step, prompt, completion, advantages and a list for
-each reward function. It holds one generation batch, so `--logging_steps 1` is needed.
-At the end, and after an evaluation, a table of a step repeats; the first one counts.
-Megatron's trainers call the step gen_step and count it from 0; with Ray a line is a
-single completion with its reward.
-"""
+"""verl, NeMo-RL and ms-swift: a line has a sample, or lists of samples."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from cohort.formats.files import Format, Part, Rollout, read_lines, tree_of
-from cohort.lines import Completion, number, rule_name, text_of
+from cohort.lines import (
+    Completion,
+    Turn,
+    answer_of,
+    guess_turns,
+    number,
+    rule_name,
+    text_of,
+)
 
-_OWN = {"step", "gen_step", "prompt", "completion", "reward", "advantages"}
-_NO_RULES = _OWN | {"entropy", "kl", "num_turns", "solution"}
+# Columns that are no scores.
+_NO_RULES_OF_VERL = {"input", "output", "gts", "score", "step"}
+_NO_RULES_OF_MS_SWIFT = {
+    "step",
+    "gen_step",
+    "prompt",
+    "completion",
+    "reward",
+    "advantages",
+    "entropy",
+    "kl",
+    "num_turns",
+    "solution",
+}
+
+
+class Verl(Format):
+    """verl: `trainer.rollout_data_dir` has `<step>.jsonl` (`_dump_generations`).
+
+    A line has input, output, gts, score, step, and the reward function's extra values.
+    Metrics come from verl's file logger (`trainer.logger=["console","file"]`,
+    `VERL_FILE_LOGGER_PATH`): lines of `{"step", "data"}`.
+    """
+
+    name = tool = "verl"
+    step_name = re.compile(r"(\d{1,9})\.jsonl")
+    keys = frozenset({"input", "output"})
+    rules: ClassVar = {"score": 1.0}
+
+    def rollouts(self, tree: dict[str, Any], part: Part) -> Sequence[Rollout]:
+        if not isinstance(tree["input"], str | list):
+            raise TypeError("input is neither text nor messages")
+        # The score is the reward; other numbers are further rules.
+        score = number(tree.get("score"))
+        others = {
+            name: number(value)
+            for name, value in tree.items()
+            if name not in _NO_RULES_OF_VERL and isinstance(value, int | float)
+        }
+        text = text_of(tree["output"])
+        completion = Completion(
+            text=text,
+            turns=guess_turns(text),
+            reward=score,
+            rules={"score": score} | others,
+        )
+        prompt, answer = text_of(tree["input"]), answer_of(tree.get("gts"))
+        return [Rollout(prompt=prompt, completion=completion, answer=answer)]
+
+    def metrics_of(self, tree: dict[str, Any]) -> dict[str, Any]:
+        data = tree.get("data")
+        return data if isinstance(data, dict) else {}
+
+
+class NemoRl(Format):
+    """NeMo-RL: `train_data_step<step>.jsonl` in the experiment's log folder.
+
+    `Logger.log_batched_dict_as_jsonl` writes a line a sample, each value as a batch of
+    one: content (texts of the messages, without roles), rewards, token_loss_mask (1 on
+    sampled tokens), input_lengths, advantages by token. `idx` is the line's number.
+    """
+
+    name = "nemo-rl"
+    tool = "NeMo-RL"
+    step_name = re.compile(r"train_data_step(\d{1,9})\.jsonl")
+    keys = frozenset({"content", "rewards", "idx"})
+
+    def rollouts(self, tree: dict[str, Any], part: Part) -> Sequence[Rollout]:
+        texts = [text_of(text) for text in tree["content"][0]]
+        (length,) = tree["input_lengths"]
+        mask = tree["token_loss_mask"][0][:length]
+        # Roles are not written. From the first sampled token on, policy and environment
+        # take turns; a message each.
+        runs = [bool(is_sampled) for is_sampled, _ in groupby(mask)]
+        first = len(texts) - len(runs[runs.index(True) :])
+        if first < 1:
+            raise ValueError("there are fewer messages than turns")
+        said = texts[first:]
+        turns = [
+            Turn(author="environment" if i % 2 else "policy", text=text)
+            for i, text in enumerate(said)
+        ]
+        # With dynamic sampling, `rewards` has those of prompts left out, too.
+        (reward,) = tree.get("filtered_rewards") or tree["rewards"]
+        completion = Completion(
+            text=said[0] if len(said) == 1 else "",
+            turns=turns if len(said) > 1 else (),
+            reward=number(reward),
+            advantage=number(tree["advantages"][0][mask.index(1)]),
+            num_tokens=sum(map(bool, mask)),
+        )
+        return [Rollout(prompt="".join(texts[:first]), completion=completion)]
 
 
 class MsSwift(Format):
+    """ms-swift: `completions.jsonl` in the output folder, by `--log_completions true`.
+
+    GRPOTrainer writes a table a line: step, prompt, completion, advantages and a list
+    for each reward function. It holds one generation batch, so `--logging_steps 1` is
+    needed. At the end, and after an evaluation, a table of a step repeats; the first
+    one counts. Megatron's trainers call the step gen_step and count it from 0; with Ray
+    a line is a single completion with its reward.
+    """
+
     name = tool = "ms-swift"
     keys = frozenset({"prompt", "completion"})
     settings_path = "args.json"
@@ -74,7 +175,7 @@ class MsSwift(Format):
                 for value in values
             ]
             for name, values in tree.items()
-            if name not in _NO_RULES and isinstance(values, list)
+            if name not in _NO_RULES_OF_MS_SWIFT and isinstance(values, list)
         }
         rules = {n: s for n, s in rules.items() if any(v is not None for v in s)}
         columns = zip(tree["prompt"], tree["completion"], strict=True)
