@@ -54,12 +54,12 @@ class _RunBegun(Event):
     device: str
     versions: dict[str, str]
     engine: str | None = None  # what samples: vLLM 0.32.0. None: it does not tell
+    # trainer.config.RunConfig; {}: of an older version, or an outside trainer
+    config: dict[str, Any] = Field({}, exclude_if=lambda config: not config)
 
 
 class RunStarted(_RunBegun):
     type: Literal["run_started"] = "run_started"
-    # trainer.config.RunConfig; {}: of an older version, or an outside trainer
-    config: dict[str, Any] = Field({}, exclude_if=lambda config: not config)
 
 
 class RunResumed(_RunBegun):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
@@ -26,6 +25,7 @@ from dashboard.datasets.parsing.records import (
 )
 from dashboard.datasets.parsing.streams import Source
 from dashboard.datasets.row import as_json
+from dashboard.project.database import clean_json
 from dashboard.project.subprocesses import ChildFailed
 from dashboard.transfers.import_formats import (
     MAX_STEP,
@@ -41,6 +41,7 @@ from trainer.events import (
     Evaluated,
     Event,
     GroupScored,
+    RunResumed,
     RunStarted,
     StepFinished,
     UnknownEvent,
@@ -261,8 +262,8 @@ def _rows(
         if isinstance(record, Refusal):
             yield Found(file, tool, record, {})
             continue
-        if "config" in record.values and LOG in record.values:
-            yield Found(file, COHORT, None, {}, record.values)
+        if isinstance(record, dict):
+            yield Found(file, COHORT, None, {}, record)
             continue
         for column, run_names in runs.items():
             if isinstance(name := record.values.get(column), str):
@@ -315,15 +316,36 @@ def _rows(
             return
 
 
+def _read_event(record: Record) -> Iterator[Parsed | dict[str, Any]]:
+    """Yield what a line of Cohort's own events.jsonl has: metrics, completions or
+    the run's settings, device, engine and versions.
+    """
+    try:
+        event = parse_event(as_json(record.values))
+    except UnknownEvent:  # of a newer version
+        return
+    except ValidationError:
+        yield record  # whose columns are refused
+        return
+    if isinstance(event, RunStarted | RunResumed):
+        try:
+            config = RunConfig.model_validate(event.config).model_dump(mode="json")
+        except ValidationError:  # of another version, or none
+            config = {}
+        place = [event.device, event.engine or "", event.versions]
+        yield clean_json({"config": config, "place": place})
+    for row in _rows_of_event(event):
+        yield replace(record, values=row)
+
+
 def _rows_of_event(event: Event) -> Iterator[dict[str, Any]]:
-    """Yield rows of a line of Cohort's own events.jsonl: metrics or completions."""
     match event:
         case StepFinished() | Evaluated():
             yield {
+                **event.metrics,
                 "step": event.step,
                 "_timestamp": event.time,
                 LOG: True,
-                **event.metrics,
             }
         case GroupScored():
             for position, completion in enumerate(event.completions):
@@ -336,16 +358,9 @@ def _rows_of_event(event: Event) -> Iterator[dict[str, Any]]:
                     "position": position,
                     "answer": event.answer,
                 }
-        case RunStarted():
-            try:
-                config = RunConfig.model_validate(event.config).model_dump(mode="json")
-            except ValidationError:  # of another version, or none
-                config = {}
-            where = [event.device, event.engine or "", event.versions]
-            yield {LOG: True, "config": config, "place": where}
 
 
-def _unpack(record: Parsed, filename: str) -> Iterator[Parsed]:
+def _unpack(record: Parsed, filename: str) -> Iterator[Parsed | dict[str, Any]]:
     """Rows of a record: verl's logger writes metrics below data, MLflow one metric a
     row, ms-swift lists of a step's completions, verifiers the traces of an episode,
     Cohort's trainer events.
@@ -355,13 +370,7 @@ def _unpack(record: Parsed, filename: str) -> Iterator[Parsed]:
         return
     values = record.values
     if {"type", "attempt", "line", "step", "time"} <= values.keys():
-        with suppress(UnknownEvent):  # of a newer version
-            try:
-                event = parse_event(as_json(values))
-            except ValidationError:
-                yield record  # whose columns are refused
-                return
-            yield from (replace(record, values=row) for row in _rows_of_event(event))
+        yield from _read_event(record)
         return
     if isinstance(values.get("traces"), list):
         # prime-rl tells the step by the folder, and for an episode when it was begun.

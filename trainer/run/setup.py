@@ -385,6 +385,7 @@ def set_up_torch(config: RunConfig) -> None:
 def announce(run: Run, state: RunState) -> None:
     """Tell what the run begins or goes on with."""
     facts = {
+        "config": state.config.model_dump(mode="json"),
         "num_steps": state.config.optim.num_steps,
         "num_parameters": run.policy.num_parameters,
         "num_train_rows": len(run.prompts.train),
@@ -401,8 +402,7 @@ def announce(run: Run, state: RunState) -> None:
     }
     log, paths, step = run.log, run.paths, state.done_steps
     if paths.resume_from is None:
-        config = state.config.model_dump(mode="json")
-        log.add(RunStarted, step=0, config=config, **facts)
+        log.add(RunStarted, step=0, **facts)
     else:
         log.add(RunResumed, step=step, checkpoint=paths.resume_from.name, **facts)
     print_line(

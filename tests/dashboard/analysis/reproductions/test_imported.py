@@ -81,8 +81,8 @@ def import_log(client: Any, config: dict[str, Any], *, strict: float) -> Any:
 
 
 def seeds_of(team: Any) -> Any:
-    entries = {entry.reproduction.name: entry for entry in read_board(team)}
-    return entries[GSM8K.name].seeds
+    board = {seeds.reproduction.name: seeds for seeds in read_board(team)}
+    return board[GSM8K.name]
 
 
 def config_of(seed: int, **optim: Any) -> dict[str, Any]:
@@ -134,9 +134,52 @@ def test_a_log_of_an_older_version_is_imported_without_settings(alice_client, te
     assert seeds_of(team).state == "none"
 
 
+def test_a_resumed_log_has_the_settings_too(alice_client, team):
+    start, *others = log_of(config_of(0), strict=0.77).splitlines(keepends=True)
+    resumed = json.loads(start) | {"type": "run_resumed", "checkpoint": "step-100"}
+    log = b"".join([json.dumps(resumed).encode() + b"\n", *others])
+
+    make(alice_client, send(alice_client, {"events.jsonl": log}))
+
+    assert list(seeds_of(team).runs) == [0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"_cohort": True, "config": [1]},
+        {"step": 1, "_step": 1, "_cohort": 1, "config": {"model": 3}, "loss": 0.1},
+    ],
+)
+def test_a_made_up_row_is_no_start_of_a_run(alice_client, line):
+    log = log_of(config_of(0), strict=0.7) + json.dumps(line).encode() + b"\n"
+
+    run_import = send(alice_client, {"events.jsonl": log})
+
+    assert page_of(alice_client, run_import).status_code == 200
+    run = make(alice_client, run_import, leave_out="on")
+    assert run.config["settings"]["optim"]["num_steps"] == 116
+
+
+def test_a_metric_named_like_settings_is_a_metric(alice_client):
+    *others, end = log_of(config_of(0), strict=0.7).splitlines(keepends=True)
+    step = {
+        "type": "step_finished", "line": 9, "attempt": 1, "time": 1e9, "step": 7,
+        "metrics": {"config": 0.5, "step": 3, "loss": 0.1},
+    }  # fmt: skip
+    log = b"".join([*others, json.dumps(step).encode() + b"\n", end])
+
+    run = make(alice_client, send(alice_client, {"events.jsonl": log}))
+
+    assert "config" in run.metric_names
+    assert run.config["settings"]["optim"]["num_steps"] == 116
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"device": "NVIDIA\x00"},
+        {"versions": {"torch\x00": "\x00"}},
         {"config": [1]},
         {"config": {"model": 3}},
         {"versions": ["torch"]},
