@@ -297,8 +297,10 @@ def _together(runs: list[Run], asked: dict[int, Question]) -> dict[str, Any]:
         found.estimate if (found := results.get(run.pk)) else None for run in runs
     ]
     baseline = next((each for each in estimates if each and each.truth), None)
-    waiting = _waiting(asked.values())
-    costs = [spent.expected_cost for spent in waiting.values()]
+    waiting = _waiting(asked.values()).values()
+    costs = [spent.expected_cost for spent in waiting]
+    currencies = {spent.currency for spent in waiting}
+    has_cost = None not in costs and len(currencies) == 1
     return {
         "question": next(iter(asked.values())),
         "rows": [
@@ -316,8 +318,9 @@ def _together(runs: list[Run], asked: dict[int, Question]) -> dict[str, Any]:
         "num_waiting": len(waiting),
         "num_missing": len(runs) - len(asked),
         "is_open": any(each.is_open for each in asked.values()),
-        "expected_tokens": sum(s.expected_tokens or 0 for s in waiting.values()),
-        "expected_cost": None if None in costs else sum(filter(None, costs)),
+        "expected_tokens": sum(spent.expected_tokens or 0 for spent in waiting),
+        "expected_cost": sum(filter(None, costs)) if has_cost else None,
+        "currency": "".join(currencies),
     }
 
 

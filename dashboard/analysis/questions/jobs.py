@@ -52,7 +52,7 @@ MAX_REPLY_TOKENS = 1_024
 MAX_KINDS_TOKENS = 4_096
 TIMEOUT_SECONDS = 120.0
 MOST_LOST = 8  # requests in a row without a reply: the judge is away
-MOST_TOKENS = 2**30  # of a request, whatever an endpoint claims
+MOST_TOKENS = 2**24  # of a request, whatever an endpoint claims: sums fit a column
 _ONCE_MORE = "\n\nReply with the JSON object alone."
 
 

@@ -151,12 +151,24 @@ def list_judges(runs: Sequence[Run]) -> dict[str, TeamJudge]:
 
 
 def ask_again(question: Question, runs: Sequence[Run], user: User | None) -> None:
-    """Ask the same of the same judge about other runs."""
+    """Ask the same of the same judge about other runs.
+
+    Raises:
+        UserError: the judge was deleted or changed, or it cannot be asked.
+    """
+    own = {name: question.judge[name] for name in JUDGE_FIELDS}
+    judges = list_judges([question.run, *runs]).values()
+    same = [each for each in judges if model_to_dict(each, JUDGE_FIELDS) == own]
+    if not same:
+        raise UserError(
+            "question.no_judge",
+            f"The judge {own['name']} was deleted or changed. Ask a new question.",
+        )
     names = ("text", "query", "sample_size", "seed", "shows_prompt")
     ask(
         runs=runs,
         user=user,
-        judge=TeamJudge(**{name: question.judge[name] for name in JUDGE_FIELDS}),
+        judge=same[0],
         labels=question.parsed_labels,
         **{name: getattr(question, name) for name in names},
     )

@@ -39,7 +39,7 @@ def test_a_question_is_asked_and_its_labels_are_read(client, run):
     tried.start()
     see_through(row)
     labels = list(tried.labels())
-    drawn = list(tried.labels(drawn=20))
+    drawn = {label.id for label in tried.labels(drawn=20)}
     tried.label_by_hand({label.id: label.label for label in labels})
     question = tried.refresh()
 
@@ -48,6 +48,7 @@ def test_a_question_is_asked_and_its_labels_are_read(client, run):
     assert tried.expected_cost == pytest.approx(60 * 30 / 1e6)
     assert {label.label for label in labels} == {"yes", "no"}
     assert (len(labels), len(list(tried.labels(limit=7)))) == (60, 7)
+    assert drawn < {label.id for label in labels}
     assert len(drawn) == 20
     assert question.num_not_drawn == 0
     assert HandLabel.objects.count() == 60

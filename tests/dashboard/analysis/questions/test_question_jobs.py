@@ -225,6 +225,16 @@ def test_a_reply_that_stays_unreadable_is_no_label(run, judging):
     assert len(judging.asked) == 10 + 15 * 2
 
 
+def test_claims_of_two_replies_fit_their_column(run, judging):
+    judging.reply = lambda asked: "no label"
+    judging.usage = {"prompt_tokens": 2**40, "completion_tokens": 2**40}
+
+    question = see_through(ask(run, judging, sample_size=20))
+
+    assert question.state == "done"
+    assert question.sample.filter(num_tokens_in__gt=0).count() == 5
+
+
 def test_a_busy_judge_is_asked_again(run, judging):
     judging.faults = [status(429, b"{}", Retry_After="0.01")] * 3
 

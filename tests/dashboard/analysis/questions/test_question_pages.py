@@ -9,12 +9,14 @@ from dashboard.analysis.questions import services
 from dashboard.analysis.questions.models import HandLabel, Question, TeamJudge
 from tests.dashboard.analysis.questions.factories import (
     HEDGE,
+    ask,
     ask_all,
     make_hedging_run,
     make_judge,
     make_priced_judge,
     see_through,
 )
+from tests.dashboard.costs.factories import set_price
 
 
 @pytest.fixture
@@ -127,6 +129,7 @@ def test_one_question_is_asked_of_compared_runs(run, judging, alice, alice_clien
     num = sum(each.sample.count() for each in questions)
     assert found["expected_tokens"] == 30 * num >= 30 * 80
     assert found["expected_cost"] == pytest.approx(30 * num / 1e6)
+    assert found["currency"] == "EUR"
     alice_client.post(at, {"action": f"start:{questions[0].pk}"})
     check_all([see_through(each) for each in questions], alice)
 
@@ -161,6 +164,31 @@ def test_a_question_of_one_run_is_tried_on_the_others(run, judging, alice_client
             alice_client.post(at, {"action": f"{action}:{number}"})
     assert Question.objects.count() == 3
     assert alice_client.get(compared()).status_code == 200
+
+
+def test_a_deleted_judge_is_not_asked_about_other_runs(run, judging, alice_client):
+    asked = ask(run, judging)
+    other = make_hedging_run(run.team, num_steps=3, name="other")
+    run.team.judges.all().delete()
+
+    alice_client.post(compared(run, other), {"action": f"again:{asked.pk}"})
+
+    assert [*Question.objects.all()] == [asked]
+
+
+def test_costs_in_two_currencies_are_not_added(run, judging, alice_client):
+    other = make_hedging_run(run.team, num_steps=3, name="other")
+    for each, currency in ((run, "EUR"), (other, "USD")):
+        judge = make_judge(run.team, judging, name=currency, model=currency)
+        for unit in ("input_tokens", "output_tokens"):
+            set_price(run.team, 1.0, unit=unit, name=currency, currency=currency)
+        services.ask(runs=[each], user=None, judge=judge, text="Does it hedge?")
+        see_through(Question.objects.latest("pk"))
+
+    [found] = alice_client.get(compared(run, other)).context["listed"]
+
+    assert found["expected_tokens"] > 0
+    assert found["expected_cost"] is None
 
 
 def test_a_question_that_cannot_be_asked_of_runs_asks_nothing(
