@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 from django.conf import settings as django_settings
 from django.db import transaction
 from django.db.models import Q
+from pydantic import ValidationError
 
 from dashboard.accounts.models import Team, User
 from dashboard.analysis.statistics import mean_interval
@@ -20,12 +23,12 @@ from dashboard.runs.launch.draft import choices_of
 from dashboard.runs.launch.starts import REPRODUCTION
 from dashboard.runs.models import ENDED, MetricSummary, Run, RunEvent, RunState
 from dashboard.supervision.starter import prepare_rows
+from trainer.config import RunConfig
 from trainer.reproductions.reproduction import (
+    FREE,
     NUM_SEEDS,
     TEST_SET,
-    Published,
     Reproduction,
-    is_exact,
     load_reproduction,
     reproduction_names,
 )
@@ -61,6 +64,8 @@ class Seeds:
     changes: list[str] = field(default_factory=list)  # settings, by path
     scores: list[Score] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)  # device, engine, versions
+    num_others: int = 0  # finished runs with other changes
+    missing: list[str] = field(default_factory=list)  # splits that are not imported
 
     @property
     def finished(self) -> list[Run]:
@@ -68,7 +73,7 @@ class Seeds:
 
     @property
     def is_exact(self) -> bool:
-        return is_exact(self.changes)
+        return FREE.issuperset(self.changes)
 
     @property
     def state(self) -> str:
@@ -88,110 +93,86 @@ class Seeds:
         }[self.state]
 
     @property
-    def compared(self) -> Published | None:
-        """The published number that the seeds are compared with."""
-        results = self.reproduction.published
-        return next((each for each in results if each.value is not None), None)
-
-    @property
     def verdict(self) -> str:
         """Our mean, below or above the published number, or that within its interval.
 
         Empty without a number, or with fewer seeds than a verdict needs.
         """
-        published = self.compared
-        if self.state != "done" or published is None or published.value is None:
-            return ""
-        intervals = [s.interval for s in self.scores if s.name == published.score]
-        if not intervals or intervals[0] is None:
-            return ""
-        low, high = intervals[0]
-        if high < published.value:
-            return "below"
-        return "above" if low > published.value else "within"
+        intervals = {score.name: score.interval for score in self.scores}
+        for published in self.reproduction.published:
+            interval = intervals.get(published.score)
+            if self.state == "done" and interval and published.value is not None:
+                low, high = interval
+                is_below, is_above = high < published.value, low > published.value
+                return "below" if is_below else "above" if is_above else "within"
+        return ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """A reproduction on the board."""
-
-    reproduction: Reproduction
-    seeds: Seeds
-    num_others: int  # finished runs with other changes
-    missing: list[str]  # splits that the team has not imported
-
-
-def read_board(team: Team) -> list[Entry]:
+def read_board(team: Team) -> list[Seeds]:
     """Describe all reproductions, those with runs first; four queries."""
     reproductions = [load_reproduction(name) for name in reproduction_names()]
-    runs, imported = _read_runs(team, reproductions), _imported_splits(team)
-    entries = []
+    runs, imported = list(_read_runs(team, reproductions)), _imported_splits(team)
+    board = []
     for each in reproductions:
-        groups = _group(each, runs)
-        none = Seeds(reproduction=each)
-        seeds = max(groups, key=lambda g: (g.is_exact, len(g.runs)), default=none)
-        num_others = sum(len(g.finished) for g in groups if g is not seeds)
-        splits = [(each.dataset, split) for split in each.splits.values()]
-        entries.append(
-            Entry(
-                reproduction=each,
-                seeds=seeds,
-                num_others=num_others,
-                missing=[split for of, split in splits if (of, split) not in imported],
-            )
-        )
-    _measure([entry.seeds for entry in entries])
-    return sorted(entries, key=lambda entry: entry.seeds.state == "none")
+        groups = _group(each, runs) or [Seeds(reproduction=each)]
+        seeds = max(groups, key=lambda group: (group.is_exact, len(group.runs)))
+        seeds.num_others = sum(len(g.finished) for g in groups if g is not seeds)
+        seeds.missing = [
+            split
+            for split in each.splits.values()
+            if (each.dataset, split) not in imported
+        ]
+        board.append(seeds)
+    _measure(board)
+    return sorted(board, key=lambda seeds: seeds.state == "none")
 
 
-def _read_runs(team: Team, reproductions: Iterable[Reproduction]) -> list[Run]:
-    condition = Q()
+def _read_runs(
+    team: Team, reproductions: Iterable[Reproduction]
+) -> Iterator[tuple[Run, RunConfig]]:
+    """Yield runs that may be of reproductions, finished or going on, newest first."""
+    # Those trained here, and those that were imported or reported.
+    prefixes = "config__model__path", "config__settings__model__path"
+    has_model = Q()
     for each in reproductions:
-        steps = Q(num_steps=each.settings.parts["optim"].get("num_steps", 100))
-        # Those trained here, and those that were imported or reported.
-        for prefix in ("config__model__path", "config__settings__model__path"):
-            path = Q(**{f"{prefix}__endswith": f"/{each.model_folder}/model"})
-            if each.model:
-                name = each.model.rpartition("/")[2]
-                path |= Q(**{prefix: each.model})
-                path |= Q(**{f"{prefix}__endswith": f"/{name}"})
-            condition |= path & steps
-    runs = Run.objects.kept().filter(condition, team=team)
-    return list(runs.select_related("dataset_version").order_by("-pk")[:MAX_RUNS])
+        for prefix, ending in product(prefixes, each.model_endings):
+            has_model |= Q(**{f"{prefix}__endswith": ending})
+    runs = (
+        Run.objects.kept()
+        .filter(has_model, team=team)
+        .exclude(state__in=set(ENDED) - {RunState.FINISHED})
+        .select_related("dataset_version")
+        .order_by("-pk")
+    )
+    for run in runs[:MAX_RUNS]:
+        settings = run.config.get("settings") if run.is_imported else run.config
+        with suppress(ValidationError):  # of an older version, or of another trainer
+            yield run, RunConfig.model_validate(settings)
 
 
-def _group(each: Reproduction, runs: Sequence[Run]) -> list[Seeds]:
+def _group(each: Reproduction, runs: Iterable[tuple[Run, RunConfig]]) -> list[Seeds]:
     """Group a reproduction's runs by the changes that matter."""
     groups: dict[tuple[str, ...], Seeds] = {}
-    for run in runs:
-        is_here = run.state == RunState.FINISHED or run.state not in ENDED
-        config = run.config.get("settings", {}) if run.is_imported else run.config
-        changes = each.find_changes(config) if is_here else None
-        if changes is None or not (_has_model(each, config) and _has_rows(each, run)):
+    for run, config in runs:
+        changes = each.find_changes(config)
+        if changes is None or not _has_rows(each, run):
             continue
-        mattering = tuple(path for path in changes if not is_exact([path]))
+        mattering = tuple(path for path in changes if path not in FREE)
         seeds = groups.setdefault(mattering, Seeds(reproduction=each))
-        seed = int(config.get("seed", 0))
-        if seed not in seeds.runs:
-            seeds.runs[seed] = run
+        if config.seed not in seeds.runs:
+            seeds.runs[config.seed] = run
             seeds.changes += [path for path in changes if path not in seeds.changes]
     for seeds in groups.values():
         seeds.runs = dict(sorted(seeds.runs.items()))
     return list(groups.values())
 
 
-def _has_model(each: Reproduction, config: dict[str, Any]) -> bool:
-    path = str(config["model"]["path"])
-    name = each.model.rpartition("/")[2]
-    is_named = bool(each.model) and (path == each.model or path.endswith(f"/{name}"))
-    return is_named or path.endswith(f"/{each.model_folder}/model")
-
-
 def _has_rows(each: Reproduction, run: Run) -> bool:
     """Return whether its rows may be the reproduction's: none are known to differ."""
     source = run.dataset_version.source if run.dataset_version else {}
     if source.get("kind") == "hub":
-        return bool(source["dataset"] == each.dataset)
+        split = source["dataset"], source["part"]
+        return split == (each.dataset, each.splits.get("train"))
     return source.get("kind") != "starter" or _is_starter(source, each.starter)
 
 

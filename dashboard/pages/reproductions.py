@@ -26,7 +26,7 @@ from trainer.reproductions.reproduction import NUM_SEEDS, load_reproduction
 def reproductions(request: Request, membership: Membership, team: Team) -> HttpResponse:
     context = {
         "team": team,
-        "entries": read_board(team),
+        "board": read_board(team),
         "num_seeds": NUM_SEEDS,
         "can_write": membership.can_write,
     }

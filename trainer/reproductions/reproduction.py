@@ -13,14 +13,17 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from trainer.config import RunConfig
-from trainer.events import Evaluated, RunFinished, StepFinished, parse_event
+from trainer.console import print_line
+from trainer.events import Evaluated, Event, RunFinished, StepFinished, parse_event
+from trainer.output.log import NAME
 from trainer.presets.preset import PARTS, Preset, Tree, load_preset, write_preset
 from trainer.rewards.spec import Recipe
 
@@ -108,6 +111,12 @@ class Reproduction(_Part):
         return self.folder_of_model or self.starter or self.name
 
     @property
+    def model_endings(self) -> tuple[str, ...]:
+        """Ends of the paths and hub names under which a run has the model."""
+        names = f"{self.model_folder}/model", self.model.rpartition("/")[2]
+        return tuple(f"/{name}" for name in names if name)
+
+    @property
     def summary(self) -> str:
         return "; ".join(map(describe, self.published)) or "No result yet"
 
@@ -154,19 +163,22 @@ class Reproduction(_Part):
         tiny = self.settings.model_copy(update={"parts": parts})
         return tiny.config(model=model, rows=rows)
 
-    def find_changes(self, config: Mapping[str, Any]) -> list[str] | None:
+    @cached_property
+    def _own_config(self) -> RunConfig:
+        return self.config()
+
+    def find_changes(self, run: RunConfig) -> list[str] | None:
         """List a run's settings that differ, by path; None: it is another run.
 
-        A run of the reproduction has its reward and its number of steps; the caller
-        compares models.
+        A run of the reproduction has its model, its reward and its number of steps.
         """
-        own = self.config()
-        try:
-            run = RunConfig.model_validate(config)
-        except ValidationError:  # of an older version, or of another trainer
-            return None
-        steps = own.optim.num_steps == run.optim.num_steps
-        if not steps or own.reward.recipe != run.reward.recipe or run.phases:
+        own = self._own_config
+        is_same = (
+            run.optim.num_steps == own.optim.num_steps
+            and run.model.path.endswith(self.model_endings)
+            and run.reward.recipe == own.reward.recipe
+        )
+        if not is_same or run.phases:
             return None
         mine, theirs = (tree.model_dump(mode="json") for tree in (own, run))
         return [
@@ -176,11 +188,6 @@ class Reproduction(_Part):
             for name, value in names.items()
             if (path := f"{part}.{name}") not in _OWN and theirs[part][name] != value
         ]
-
-
-def is_exact(changes: list[str]) -> bool:
-    """Return whether none of the changed settings can change a result."""
-    return FREE.issuperset(changes)
 
 
 def describe(result: Published) -> str:
@@ -240,24 +247,22 @@ def main(args: argparse.Namespace) -> int:
     if args.name is None:
         for name in reproduction_names():
             each = load_reproduction(name)
-            _write(f"{name:<21} {each.summary} ({each.hardware})")
+            print_line(f"{name:<21} {each.summary} ({each.hardware})")
         return 0
     try:
         chosen = load_reproduction(args.name)
         if args.show:
             _show(chosen, args)
             return 0
-        if args.out is None:
-            raise ValueError("Name a folder for the runs with --out, or use --show.")
+        if args.out is None or args.seeds < 1:
+            raise ValueError(
+                "Name a folder for the runs with --out and at least one seed, or use "
+                "--show."
+            )
         return _try_tiny(chosen, args.out) if args.tiny else _run_seeds(chosen, args)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def _show(chosen: Reproduction, args: argparse.Namespace) -> None:
@@ -273,10 +278,10 @@ def _show(chosen: Reproduction, args: argparse.Namespace) -> None:
             f"Reading: {result.reading}",
         ]
     lines += (f"Differs: {sentence}" for sentence in chosen.differs)
-    _write("".join(f"# {line}\n" for line in lines))
+    print_line("".join(f"# {line}\n" for line in lines))
     rows = args.rows and str(args.rows.absolute())
     model = args.model or chosen.model or None
-    sys.stdout.write(write_preset(chosen.settings, model=model, rows=rows))
+    print_line(write_preset(chosen.settings, model=model, rows=rows))
 
 
 def _try_tiny(chosen: Reproduction, out: Path) -> int:
@@ -291,7 +296,7 @@ def _try_tiny(chosen: Reproduction, out: Path) -> int:
     config = chosen.tiny_config(model=str(starter / "model"), rows="rows.jsonl")
     code = _train(config, out)
     if code == 0:
-        _write(
+        print_line(
             f"The settings of {chosen.name} ran 3 steps with the starter. This is no "
             "reproduction: it has no accuracy."
         )
@@ -332,16 +337,16 @@ def _run_seeds(chosen: Reproduction, args: argparse.Namespace) -> int:
 
 def _report(chosen: Reproduction, results: dict[int, dict[str, float | None]]) -> None:
     for seed, scores in results.items():
-        _write(f"seed {seed}: {_listed(scores)}")
+        print_line(f"seed {seed}: {_listed(scores)}")
     values = [list(scores.values()) for scores in results.values()]
     means = {
         name: sum(numbers) / len(numbers)
         for name, column in zip(chosen.scores, zip(*values, strict=True), strict=True)
         if len(numbers := [value for value in column if value is not None])
     }
-    _write(f"mean of {len(results)}: {_listed(means)}")
-    _write(f"Published: {chosen.summary}.")
-    _write(
+    print_line(f"mean of {len(results)}: {_listed(means)}")
+    print_line(f"Published: {chosen.summary}.")
+    print_line(
         "For the 95% interval and the verdict, import events.jsonl of each seed into "
         "Cohort and open Reproductions."
     )
@@ -356,9 +361,15 @@ def _listed(scores: Mapping[str, float | None]) -> str:
 
 def _renamed(row: dict[str, Any], chosen: Reproduction) -> dict[str, Any]:
     """Give a dataset's row the names of the engine; a row that has them stays."""
-    if "prompt" in row:
-        return row
-    named = {name: row.get(column) for name, column in chosen.columns.items()}
+    try:
+        if "prompt" in row or not chosen.columns:
+            return row
+        named = {name: row[column] for name, column in chosen.columns.items()}
+    except (LookupError, TypeError):
+        raise ValueError(
+            f"{chosen.name} needs rows with {', '.join(chosen.columns.values())}; got "
+            f"{json.dumps(row)[:80]}."
+        ) from None
     prompt, answer = named.pop("prompt", ""), named.pop("answer", None)
     return {"prompt": prompt or "Countdown", "answer": answer, "columns": named}
 
@@ -369,7 +380,7 @@ def _train(config: RunConfig, folder: Path) -> int:
     file = folder / "config.json"
     file.write_text(config.model_dump_json(indent=2), encoding="utf-8")
     command = [sys.executable, "-m", "trainer", "run", str(file), "--out", str(folder)]
-    command += ["--resume"] if (folder / "events.jsonl").exists() else []
+    command += ["--resume"] if (folder / NAME).exists() else []
     with subprocess.Popen(command) as trainer:
         # A terminal's Ctrl-C has reached the trainer too.
         signal.signal(signal.SIGINT, lambda *_: None)
@@ -377,14 +388,14 @@ def _train(config: RunConfig, folder: Path) -> int:
         return trainer.wait()
 
 
-def _events(folder: Path) -> Iterator[Any]:
-    with (folder / "events.jsonl").open("rb") as lines:
-        yield from (parse_event(line) for line in lines)
+def _events(folder: Path) -> Iterator[Event]:
+    """Yield the events of a run's last attempt; a line that was cut off is none."""
+    with suppress(FileNotFoundError), (folder / NAME).open("rb") as lines:
+        yield from (parse_event(line) for line in lines if line.endswith(b"\n"))
 
 
 def _has_finished(folder: Path) -> bool:
-    is_there = (folder / "events.jsonl").exists()
-    return is_there and any(isinstance(event, RunFinished) for event in _events(folder))
+    return any(isinstance(event, RunFinished) for event in _events(folder))
 
 
 def read_scores(chosen: Reproduction, folder: Path) -> dict[str, float | None]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dashboard.analysis.reproductions import Entry, Seeds, read_board
+from dashboard.analysis.reproductions import Seeds, read_board
 from dashboard.runs.models import Run, RunEvent, RunState
 from tests.dashboard.runs.launching import (
     make_dataset,
@@ -53,19 +53,16 @@ def launch(team):
     return make
 
 
-def entry_of(team, name: str = GSM8K.name) -> Entry:
-    return next(each for each in read_board(team) if each.reproduction.name == name)
-
-
 def seeds_of(team) -> Seeds:
-    return entry_of(team).seeds
+    board = {seeds.reproduction.name: seeds for seeds in read_board(team)}
+    return board[GSM8K.name]
 
 
 def test_without_runs_nothing_is_claimed(team):
-    for entry in read_board(team):
-        assert entry.seeds.state == "none"
-        assert entry.seeds.scores == []
-        assert entry.seeds.verdict == ""
+    for seeds in read_board(team):
+        assert seeds.state == "none"
+        assert seeds.scores == []
+        assert seeds.verdict == ""
 
 
 def test_a_queued_seed_is_running(team, launch):
@@ -137,7 +134,7 @@ def test_changed_settings_are_a_result_of_their_own(team, launch):
 
     assert seeds_of(team).is_exact
     assert list(seeds_of(team).runs) == [1]
-    assert entry_of(team).num_others == 1
+    assert seeds_of(team).num_others == 1
 
 
 @pytest.mark.parametrize(
@@ -149,10 +146,14 @@ def test_runs_that_did_not_finish_do_not_count(team, launch, state):
     assert seeds_of(team).state == "none"
 
 
-def test_runs_of_another_model_or_dataset_do_not_count(team, launch):
+@pytest.mark.parametrize(
+    "split", [("o/r", "main/train"), ("openai/gsm8k", "main/test")]
+)
+def test_runs_of_another_model_or_split_do_not_count(team, launch, split):
     launch(0, 0.7, model={"path": "Qwen/Qwen2.5-7B-Instruct"})
     other = launch(1, 0.7)
-    other.dataset_version.source = {"kind": "hub", "dataset": "o/r", "part": "all"}
+    source = {"kind": "hub", "dataset": split[0], "part": split[1]}
+    other.dataset_version.source = source
     other.dataset_version.save()
 
     assert seeds_of(team).state == "none"
@@ -166,6 +167,17 @@ def test_a_reported_run_with_the_settings_counts(team, launch):
     run.save()
 
     assert seeds_of(team).state == "few"
+
+
+@pytest.mark.parametrize("settings", [None, [1], {"seed": "3.0"}], ids=str)
+def test_odd_reported_settings_break_no_board(team, launch, settings):
+    run = launch(0, 0.75)
+    own = run.config | settings if isinstance(settings, dict) else settings
+    run.config = {"settings": own, "model": run.config["model"]}
+    run.source = {"kind": "report"}
+    run.save()
+
+    assert list(seeds_of(team).runs) == ([3] if isinstance(settings, dict) else [])
 
 
 def test_a_result_has_its_hardware_and_versions(team, launch):
@@ -213,8 +225,7 @@ def test_launch_opens_new_run_with_three_seeds(alice_client, team):
     runs = page.context["sweep"].runs
     assert [planned.launch.config.seed for planned in runs] == [0, 1, 2]
     for planned in runs:
-        tree = planned.launch.config.model_dump(mode="json")
-        changes = load_reproduction("rlox-toy").find_changes(tree)
+        changes = load_reproduction("rlox-toy").find_changes(planned.launch.config)
         assert set(changes) <= {"data.max_prompt_tokens"}
 
 
@@ -236,7 +247,7 @@ def test_a_launch_takes_the_imported_splits(alice_client, team):
     assert form.dataset_version.source["part"] == "main/train"
     (chosen,) = form.eval_sets
     assert (chosen.name, chosen.version.source["part"]) == ("test", "main/test")
-    assert entry_of(team).missing == []
+    assert seeds_of(team).missing == []
 
 
 def test_an_unknown_reproduction_is_404(alice_client, team):
