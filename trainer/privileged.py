@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from trainer.config import ReferenceConfig, RunConfig
 from trainer.data import PromptRenderer, Row
 from trainer.rewards.rule import column_of
+from trainer.rewards.scoring import without_special_tokens
 from trainer.types import Group
 
 # A prompt that the reference reads; None: the policy's, (): the reference is not asked.
@@ -41,9 +42,8 @@ def check_context(
             "reference.context_column names. Name a column of the dataset, or answer."
         )
     for row, context in contexts:
-        template = reference.context_template
-        ids = renderer.token_ids(row, template=template, context=context or "")
-        if context and len(ids) > limit:
+        ids = render(renderer, row, reference, context)
+        if len(ids) > limit:
             raise ValueError(
                 f"The teacher's prompt of row {row.index} (line {row.index + 1}) has "
                 f"{len(ids):,} tokens; {limit:,} are allowed. Raise "
@@ -65,15 +65,25 @@ def reference_prompts(
         if reference.context == "none":
             prompts += [None] * len(group.completions)
             continue
-        row, contexts = group.prompt.row, contexts_of(group, reference)
-        by_context: dict[str | None, ReferencePrompt] = {None: ()}
-        for context in contexts:
-            if context is not None and context not in by_context:
-                template = reference.context_template
-                ids = renderer.token_ids(row, template=template, context=context)
-                by_context[context] = ids if len(ids) <= limit else ()
-        prompts += [by_context[context] for context in contexts]
+        contexts = contexts_of(group, reference)
+        read = {
+            context: render(renderer, group.prompt.row, reference, context)
+            for context in set(contexts)
+        }
+        prompts += [
+            read[context] if len(read[context]) <= limit else () for context in contexts
+        ]
     return prompts
+
+
+def render(
+    renderer: PromptRenderer, row: Row, reference: ReferenceConfig, context: str | None
+) -> tuple[int, ...]:
+    """Return the prompt with its context; () without one."""
+    if context is None:
+        return ()
+    template = reference.context_template
+    return renderer.token_ids(row, template=template, context=context)
 
 
 def prompt_limit(config: RunConfig, num_positions: int | None) -> int:
@@ -103,11 +113,17 @@ def contexts_of(group: Group, reference: ReferenceConfig) -> list[str | None]:
         for place, reward in enumerate(rewards)
         if reward is not None and reward >= reference.context_threshold
     )
-    contexts = list[str | None]()
-    for own in range(len(rewards)):
-        best = next((place for _, place in ranked if place != own), None)
-        contexts.append(None if best is None else group.completions[best].policy_text)
-    return contexts
+    # tokens that end a turn would end the user's
+    texts = {
+        place: without_special_tokens(
+            group.completions[place].policy_text, group.prompt.special_tokens
+        )
+        for _, place in ranked[:2]
+    }
+    return [
+        next((text for place, text in texts.items() if place != own), None)
+        for own in range(len(rewards))
+    ]
 
 
 def column_text(row: Row, name: str) -> str | None:

@@ -1,5 +1,6 @@
 """Privileged context: what the reference reads beside a completion's prompt."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, TrainingSample, batch_of
 from trainer.model.policy import Policy
 from trainer.model.reference import make_reference
-from trainer.privileged import check_context, reference_prompts
+from trainer.privileged import check_context, contexts_of, reference_prompts
 from trainer.rewards.scoring import Score
 from trainer.run.outcome import LossTerms
 from trainer.types import Group, Rollout
@@ -106,6 +107,17 @@ def test_the_best_other_completion_that_succeeded_is_the_context(
     found = texts_of(policy, reference_prompts([group], renderer, config))
 
     assert found == [f"{text}>1+2=" if text else "" for text in expected]
+
+
+def test_tokens_that_end_a_turn_are_no_part_of_the_context(renderer, rows_path):
+    config = config_of(Path("m"), rows_path, reference={"context": "best_of_group"})
+    group = group_of(renderer, row_of(), a=1.0, b=0.0)
+    first, second = group.completions
+    (turn,) = first.turns
+    ended = replace(first, turns=(replace(turn, text="a<|im_end|>\n"),))
+    group = replace(group, completions=(ended, second))
+
+    assert contexts_of(group, config.reference) == [None, "a"]
 
 
 def test_a_context_that_is_too_long_is_none(renderer, rows_path):
