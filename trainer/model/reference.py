@@ -89,14 +89,15 @@ def reference_server(config: RunConfig) -> ServerReference | VllmReference:
     source, revision = config.model.path, config.model.revision
     if wanted.model is not None:
         source, revision = wanted.model, wanted.revision
-    has_context = wanted.context != "none"
-    prompt = wanted.max_prompt_tokens if has_context else config.data.max_prompt_tokens
+    longest = config.longest_sequence
+    if wanted.context != "none":  # a completion without one is asked about all the same
+        longest = max(longest, wanted.max_prompt_tokens + config.longest_completion)
     reference = (
         VllmReference(
             wanted.url,
             token=token,
             model=source,
-            longest=prompt + config.longest_completion,
+            longest=longest,
         )
         if wanted.protocol == "vllm"
         else ServerReference(

@@ -138,6 +138,34 @@ def test_a_run_reads_the_servers_logprobs(
     assert max(server.sizes) == 8
 
 
+def test_the_server_must_take_a_policys_prompt_that_is_longer_than_the_context(
+    start, policy, model_folder, rows_path, tmp_path
+):
+    """A completion without a context is asked about behind the policy's prompt."""
+    server, token_file = start(), tmp_path / "token"
+    token_file.write_text(TOKEN)
+    reference = {
+        "kind": "server",
+        "protocol": "vllm",
+        "model": str(model_folder),
+        "url": server.url,
+        "token_file": str(token_file),
+        "context": "best_of_group",
+        "max_prompt_tokens": 8,
+    }
+    tree = config_tree(
+        model_folder,
+        rows_path,
+        reference=reference,
+        data={"rows": str(rows_path), "max_prompt_tokens": 16},
+    )
+    (phase,) = RunConfig.model_validate(tree).phase_configs
+    server.models[0]["max_model_len"] = phase.config.longest_sequence
+
+    with pytest.raises(ValueError, match="max-model-len"):
+        make_reference(phase, policy)
+
+
 def test_a_question_is_halved_where_the_server_fails(start, policy):
     server = start(max_sequences=2)
     reference = client(server)
