@@ -16,7 +16,7 @@ from trainer.tokenizers import load_tokenizer
 
 
 def check_teacher(config: RunConfig, policy: Policy) -> None:
-    """Refuse a teacher that reads other tokens than the policy writes.
+    """Refuse a teacher that reads other tokens than the policy writes, or fewer.
 
     Models of one family may pad their vocabularies to different widths. Log-probs of
     tokens compare all the same; a sum over the whole vocabulary does not.
@@ -39,6 +39,13 @@ def check_teacher(config: RunConfig, policy: Policy) -> None:
         raise ValueError(
             f"The teacher {source} has a vocabulary of {width} tokens, but its "
             f"tokenizer {len(own)}. Choose another teacher."
+        )
+    longest = min(config.longest_sequence, policy.num_positions or 2**31)
+    positions = getattr(settings, "max_position_embeddings", None) or longest
+    if positions < longest:
+        raise ValueError(
+            f"The teacher {source} reads up to {positions:,} tokens, but the run's "
+            f"longest sequence has {longest:,}. Lower rollout.max_new_tokens."
         )
     if config.loss.kl_estimator == "full" and width != own_width:
         raise ValueError(
@@ -74,9 +81,8 @@ def parks_teacher(config: RunConfig, policy: Policy) -> bool:
     step. One in parts, or that each update reads again, stays where it is.
     """
     memory = memory_of(policy.device)
-    if memory is None or policy.whole is not policy:
-        return False
-    if config.loss.kl_estimator == "full":
+    stays = policy.whole is not policy or config.loss.kl_estimator == "full"
+    if memory is None or stays:
         return False
     file = find_file(config.model.path, CONFIG, config.model.revision)
     if file is None:
@@ -104,10 +110,8 @@ def teachers_of(config: RunConfig) -> Iterator[tuple[str, str | None]]:
 
 def teacher_settings(config: RunConfig) -> dict[str, Any]:
     """Return config.json of the teachers in this process, as far as there is one."""
-    files = {
-        source: find_file(source, CONFIG, revision)
-        for source, revision in teachers_of(config)
-    }
     return {
-        source: json.loads(file.read_bytes()) for source, file in files.items() if file
+        source: json.loads(file.read_bytes())
+        for source, revision in teachers_of(config)
+        if (file := find_file(source, CONFIG, revision))
     }

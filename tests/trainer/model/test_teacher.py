@@ -208,6 +208,21 @@ def test_padding_is_refused_where_all_of_the_vocabulary_is_compared(
         check_teacher(config_of(model_folder, rows_path, teacher, loss=full), policy)
 
 
+def test_a_teacher_of_shorter_texts_than_the_run_has_is_refused(
+    model_folder, rows_path, policy, tmp_path
+):
+    teacher = write_model(tmp_path, seed=5, max_position_embeddings=20)
+    data = {"rows": str(rows_path), "max_prompt_tokens": 12}
+
+    def config(num_tokens: int) -> RunConfig:
+        rollout = {"max_new_tokens": num_tokens}
+        return config_of(model_folder, rows_path, teacher, data=data, rollout=rollout)
+
+    check_teacher(config(8), policy)
+    with pytest.raises(ValueError, match=r"20 tokens.*21"):
+        check_teacher(config(9), policy)
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
