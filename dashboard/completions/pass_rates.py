@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ TALLY = np.dtype(
         ("last_step", np.int64),  # of them
         ("num_visits", np.int64),
         ("num_scored", np.int64),  # completions of the last visits, and the right ones
-        ("num_right", np.int64),
+        ("num_right", np.float64),  # a fraction where rewards are graded
         ("change", np.float64),  # of the share that is right; NaN before two visits
         ("solved_at", np.int64),  # the first right visit's step
         ("forgotten_at", np.int64),  # the first visit's after the last right one
@@ -102,14 +102,14 @@ class _Count:
 
     def __init__(self, visits: Visits) -> None:
         self._scored = _running(visits["num_scored"])
-        self._right = _running(visits["num_right"])
+        self._right = _running(visits["num_right"], np.float64)
         self._wrong_visits = _running(visits["num_right"] == 0)
         self._right_at = np.flatnonzero(visits["num_right"])
 
     def scored(self, start: Numbers, end: Numbers) -> Numbers:
         return self._scored[end] - self._scored[start]
 
-    def right(self, start: Numbers, end: Numbers) -> Numbers:
+    def right(self, start: Numbers, end: Numbers) -> Shares:
         return self._right[end] - self._right[start]
 
     def wrong_visits(self, start: Numbers, end: Numbers) -> Numbers:
@@ -132,11 +132,11 @@ class _Count:
         )
 
 
-def _running(values: NDArray[np.generic]) -> Numbers:
-    return np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+def _running(values: NDArray[np.generic], kind: Any = np.int64) -> NDArray[Any]:
+    return np.concatenate([[0], np.cumsum(values, dtype=kind)])
 
 
-def _divide(right: Numbers, scored: Numbers) -> Shares:
+def _divide(right: Shares, scored: Numbers) -> Shares:
     """NaN of none."""
     shares = np.full(len(scored), np.nan)
     np.divide(right, scored, out=shares, where=scored > 0)

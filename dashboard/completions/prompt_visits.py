@@ -42,6 +42,9 @@ VISIT = np.dtype(
         ("std", np.float32),
     ]
 )
+GRADED = np.dtype(
+    [(name, "f8" if name == "num_right" else kind) for name, kind in VISIT.descr]
+)
 Visits = NDArray[np.void]
 NUM_LAST = 3  # groups of a prompt that its pass rate is of, unless chosen
 
@@ -150,18 +153,18 @@ def _visits_of(groups: Records, passes: Records) -> Visits:
 def grade(run: Run, visits: Visits) -> Visits:
     """Count right completions as a curriculum does, where no rule reads answers.
 
-    A completion then counts as its reward's place between the bounds of the recipe;
-    the sum of a group is rounded.
+    A completion then counts as its reward's place between the bounds of the recipe, so
+    the count of a group is a fraction.
     """
     if run.is_imported:
         return visits
-    visits, order = visits.copy(), np.argsort(visits["step"], kind="stable")
+    visits, order = visits.astype(GRADED), np.argsort(visits["step"], kind="stable")
     steps, starts = np.unique(visits["step"][order], return_index=True)
     known = correctness_by_step(run, steps.tolist()).items()
     for (step, correctness), at in zip(known, np.split(order, starts[1:]), strict=True):
         if not correctness.full_scores and (recipe := step_recipe(run, step)):
             shares = place_within(visits["mean"][at], recipe, step=step)
-            right = np.rint(np.nan_to_num(shares) * visits["num_scored"][at])
+            right = np.nan_to_num(shares) * visits["num_scored"][at]
             visits["num_right"][at] = right
     return visits
 

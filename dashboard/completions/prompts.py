@@ -244,7 +244,8 @@ def pass_rate_lines(run: Run) -> Iterator[str]:
     rates = tally(grade(run, read_visits(run, span)), num_last=NUM_LAST)
     columns = rates[rates["num_scored"] > 0][["prompt", "num_right", "num_scored"]]
     for row, num_right, num_scored in columns.tolist():
-        rate = {"row": row, "num_right": num_right, "num_scored": num_scored}
+        right = round(num_right, 4)
+        rate = {"row": row, "num_right": right, "num_scored": num_scored}
         yield json.dumps(rate) + "\n"
 
 

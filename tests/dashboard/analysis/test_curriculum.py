@@ -134,7 +134,6 @@ def make_curriculum_run(team, version):
             "group/frac_zero_std": [0.5, 0.25, 0.25],
             "curriculum/uniform_signal": [0.5, 0.45, 0.55],
             "curriculum/num_out": [0.0, 0.0, 1.0],
-            "curriculum/num_rechecked": [0.0, 0.0, 0.0],
             "curriculum/unseen": [1.0, 0.5, 0.0],
             "curriculum/hard": [0.0, 0.0, 0.25],
             "curriculum/normal": [0.0, 0.5, 0.5],
@@ -247,4 +246,18 @@ def test_graded_rewards_count_by_their_place_between_the_bounds(team, version):
 
     (line,) = pass_rate_lines(run)
 
-    assert json.loads(line) == {"row": 3, "num_right": 2, "num_scored": 3}
+    assert json.loads(line) == {"row": 3, "num_right": 1.95, "num_scored": 3}
+
+
+@pytest.mark.django_db
+def test_graded_rewards_below_the_highest_drop_no_prompt(team, version):
+    """Rounded, 3 × 0.9 would be all of 3."""
+    rules = [{"name": "tags", "kind": "tag_count", "params": {}}]
+    config = make_config(rules, curriculum=POOLS | {"drop_after": 1})
+    run = make_run(team, dataset_version=version, config=config, rules=rules)
+    make_group(run, step=1, prompt_index=0, rewards=(0.9, 0.9, 0.9))
+    make_group(run, step=1, prompt_index=1, rewards=(1.0, 1.0, 1.0))
+    Run.objects.filter(pk=run.pk).update(last_step=1)
+    run.refresh_from_db()
+
+    assert [each["prompt"] for each in read_lab(run).dropped] == [1]
