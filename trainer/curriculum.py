@@ -16,7 +16,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,12 +115,6 @@ class Beliefs:
         before, sign = self.streak[at], all_right.astype(np.int64) - all_wrong
         self.streak[at] = sign + np.where(before * sign > 0, before, 0)
 
-    def add_counts(self, rows: Places, *, right: Floats, scored: Floats) -> None:
-        """Begin with the pass rates of an earlier run."""
-        at = self.places_of(rows)
-        self.alpha[at] += right
-        self.beta[at] += scored - right
-
     def places_of(self, rows: Places) -> Places:
         return np.searchsorted(self.rows, rows)
 
@@ -178,7 +171,9 @@ def read_pass_rates(path: Path, beliefs: Beliefs) -> None:
         counts[row] = float(right), float(scored)
     rows = np.array(sorted(counts.keys() & set(beliefs.rows.tolist())), np.int64)
     right, scored = np.array([counts[row] for row in rows.tolist()]).reshape(-1, 2).T
-    beliefs.add_counts(rows, right=right, scored=scored)
+    at = beliefs.places_of(rows)
+    beliefs.alpha[at] += right
+    beliefs.beta[at] += scored - right
 
 
 def signal_chance(alpha: Floats, beta: Floats, *, group_size: int) -> Floats:
@@ -234,25 +229,16 @@ class Draw:
     places: list[int]  # in the order of their draw: the step's own, then refills
     pools: dict[str, int]  # of the step's own
     num_out: int
-    num_rechecked: int  # own prompts that were out before
     num_rows: int
-    # Of each own row: to be drawn at all, and of a signal as it was believed.
-    chances: dict[int, float]
-    expected: dict[int, float]
+    rows: list[int]  # the step's own
+    # Of each of these: to be drawn at all, and of a signal as it was believed.
+    chances: list[float]
+    expected: list[float]
     mean_expected: float  # signal over all rows, of which what is out has none
-
-    @classmethod
-    def from_tree(cls, tree: Mapping[str, Any]) -> Draw:
-        """Read it from JSON, where keys are texts."""
-        by_row = {
-            name: {int(row): value for row, value in tree[name].items()}
-            for name in ("chances", "expected")
-        }
-        return cls(**{**tree, **by_row})
 
     def round_places(self, turn: int) -> list[int]:
         """Return the places of a round of sampling; 0 is the step's own."""
-        num = len(self.chances)
+        num = len(self.rows)
         return self.places[turn * num : (turn + 1) * num]
 
     def metrics(self, signals: Mapping[int, bool]) -> dict[str, float | None]:
@@ -264,15 +250,16 @@ class Draw:
         may lie outside 0 to 1.
         """
         differences = (
-            (signal - self.expected[row]) / self.chances[row]
-            for row, signal in signals.items()
+            (signals[row] - expected) / chance
+            for row, chance, expected in zip(
+                self.rows, self.chances, self.expected, strict=True
+            )
         )
         uniform = self.mean_expected + sum(differences) / self.num_rows
-        num = len(self.chances)
+        num = len(self.rows)
         return {
             **{f"curriculum/{pool}": n / num for pool, n in self.pools.items()},
             "curriculum/num_out": float(self.num_out),
-            "curriculum/num_rechecked": float(self.num_rechecked),
             "curriculum/uniform_signal": uniform,
         }
 
@@ -316,15 +303,14 @@ def draw(
         chances = -np.expm1(keys[order[prompts_per_step]] * weights[own])
     expected = signal_chance(beliefs.alpha, beliefs.beta, group_size=group_size)
     expected *= ~is_out
-    own_rows = beliefs.rows[own].tolist()
     counts = np.bincount(pools_of(beliefs, config)[own], minlength=len(POOLS))
     return Draw(
         places=order[: max(num_in, prompts_per_step)].tolist(),
         pools=dict(zip(POOLS, counts.tolist(), strict=True)),
         num_out=int(is_out.sum()),
-        num_rechecked=int((due[own] > 0).sum()),
         num_rows=len(order),
-        chances=dict(zip(own_rows, chances.tolist(), strict=True)),
-        expected=dict(zip(own_rows, expected[own].tolist(), strict=True)),
+        rows=beliefs.rows[own].tolist(),
+        chances=chances.tolist(),
+        expected=expected[own].tolist(),
         mean_expected=float(expected.mean()),
     )

@@ -333,7 +333,7 @@ def load_batch(folder: Path, prompts: Sequence[Prompt]) -> SampledBatch:
         step=story["step"],
         own_prompts=frozenset(story["own_prompts"]),
         num_updates=story["num_updates"],
-        drawn=Draw.from_tree(tree) if (tree := story.get("drawn")) else None,
+        drawn=Draw(**tree) if (tree := story.get("drawn")) else None,
         gathered=Gathered(
             groups=groups[: story["num_kept"]],
             dropped=groups[story["num_kept"] :],

@@ -190,12 +190,6 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Prompts that the gate left out.",
         ),
         Metric(
-            "curriculum/num_rechecked",
-            "Prompts rechecked",
-            "prompts",
-            "Prompts of the step that were out before.",
-        ),
-        Metric(
             "curriculum/uniform_signal",
             "Groups with signal in uniform order",
             "share",

@@ -211,7 +211,7 @@ def test_what_uniform_order_would_have_given_is_estimated_without_bias():
         drawn = draw(
             beliefs, config, prompts_per_step=6, group_size=4, seed=step, step=step
         )
-        signals = {row: row % 2 == 1 for row in drawn.chances}
+        signals = {row: row % 2 == 1 for row in drawn.rows}
         metrics = drawn.metrics(signals)
         estimates.append(metrics["curriculum/uniform_signal"])
         shares.append(sum(signals.values()) / 6)

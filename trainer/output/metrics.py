@@ -272,11 +272,15 @@ def step_metrics(
         updated |= _given("distill/kl", updated.get("kl/mean"))
     recipe, drawn = config.reward.recipe, outcome.drawn
     signals = [signal_of(group.scores, recipe, step=step) for group in groups]
+    is_mixed = {
+        group.prompt.index: signal == "mixed"
+        for group, signal in zip(groups, signals, strict=True)
+    }
     return (
         reward_metrics(groups, recipe, ddof=config.advantage.ddof)
         | weight_metrics(recipe, step=step)
         | signal_metrics(signals)
-        | ({} if drawn is None else drawn.metrics(_by_row(groups, signals)))
+        | ({} if drawn is None else drawn.metrics(is_mixed))
         | completion_metrics(groups)
         | episode_metrics(groups)
         | sampling_metrics(outcome.gathered)
@@ -287,11 +291,6 @@ def step_metrics(
         | _given("entropy/coef", outcome.entropy_coef)
         | _given("staleness/mean", outcome.staleness)
     )
-
-
-def _by_row(groups: Sequence[Group], signals: Sequence[Signal]) -> dict[int, bool]:
-    pairs = zip(groups, signals, strict=True)
-    return {group.prompt.index: signal == "mixed" for group, signal in pairs}
 
 
 def _given(name: str, value: float | None) -> dict[str, float | None]:

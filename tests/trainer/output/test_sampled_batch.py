@@ -52,10 +52,10 @@ def batch(prompts) -> SampledBatch:
             places=[],
             pools={"unseen": 1, "hard": 1, "normal": 0, "easy": 0},
             num_out=1,
-            num_rechecked=0,
             num_rows=3,
-            chances={7: 1 / 3, 9: 1.0},
-            expected={7: 0.1, 9: 0.2},
+            rows=[7, 9],
+            chances=[1 / 3, 1.0],
+            expected=[0.1, 0.2],
             mean_expected=0.3,
         ),
         gathered=Gathered(
