@@ -7,7 +7,6 @@ before it would have given its prompt, are a sample of what would have been draw
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +28,7 @@ from dashboard.runs.charts.series import Buckets, Series, read_steps
 from dashboard.runs.models import Run
 from dashboard.runs.queries import settings_in
 from trainer.config import CurriculumConfig
-from trainer.curriculum import POOLS, Beliefs, weights_of
+from trainer.curriculum import POOLS, Beliefs, draw_keys, weights_of
 
 MAX_STEPS = 5_000  # the newest, of a longer run
 MAX_COLUMNS = 30  # of a chart over steps: single estimates are noisy
@@ -181,7 +180,7 @@ def preview_of(visits: Visits, kind: str, *, num_rows: int) -> Preview | None:
         weights = weights_of(beliefs, config, group_size=group_size, seed=step)
         unseen = max(config.unseen_weight, config.floor_weight)
         rest = (unseen, num_rows - len(weights))
-        chances = inclusion_chances(weights, rest, num=len(at))[at]
+        chances = inclusion_chances(weights, rest, num=len(at), seed=step)[at]
         signal = groups["std"] > SAME
         tops.append((chances * signal).sum())
         bottoms.append(chances.sum())
@@ -203,24 +202,19 @@ def ratio_interval(tops: Array, bottoms: Array) -> Estimate:
     return mean_interval(linear[:, None])
 
 
-def inclusion_chances(weights: Array, rest: tuple[float, int], *, num: int) -> Array:
-    """Return the chance 1 − e^(−λw) of each to be among `num` that are drawn.
+def inclusion_chances(
+    weights: Array, rest: tuple[float, int], *, num: int, seed: int
+) -> Array:
+    """Return the chance 1 − key^w of each to be among `num` that are drawn.
 
-    λ makes the chances of all add up to `num`; `rest`: the weight of further prompts,
-    and how many there are. Weights are rounded to 0.01 to find it.
+    key: the largest that is left when `num` are drawn, as `trainer.curriculum.draw` has
+    it; `rest`: the weight of further prompts, and how many there are.
     """
     weight, count = rest
     if num >= len(weights) + count:
         return np.ones(len(weights))
-    counts = np.bincount(np.rint(100 * weights).astype(np.int64), minlength=101)
-    counts[round(100 * weight)] += count
-    levels = np.arange(len(counts)) / 100
-    low, high = 0.0, 1e9
-    for _ in range(100):
-        middle = math.sqrt((low + 1e-9) * high)
-        is_few = -(counts * np.expm1(-middle * levels)).sum() < num
-        low, high = (middle, high) if is_few else (low, middle)
-    chances: Array = -np.expm1(-high * weights)
+    keys = draw_keys(np.append(weights, np.full(count, weight)), seed=seed)
+    chances: Array = -np.expm1(np.partition(keys, -num - 1)[-num - 1] * weights)
     return chances
 
 

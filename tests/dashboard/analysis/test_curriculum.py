@@ -23,7 +23,7 @@ from tests.dashboard.completions.factories import (
 )
 from tests.dashboard.completions.prompts import MAPPING, ROWS, visit
 from trainer.config import CurriculumConfig
-from trainer.curriculum import Beliefs, draw
+from trainer.curriculum import Beliefs, draw, draw_keys
 from trainer.seeding import derive, permutation
 
 POOLS = {"kind": "pools", "drop_after": 2, "recheck_every": 5}
@@ -59,14 +59,21 @@ def test_a_ratio_has_the_interval_of_its_steps():
     assert fixed.interval == (pytest.approx(0.5), pytest.approx(0.5))
 
 
-def test_chances_add_up_to_the_number_that_is_drawn():
-    weights = np.array([1.0, 0.2, 0.2, 0.05])
+def test_chances_follow_from_weights_and_the_number_that_is_drawn():
+    """Of 200 prompts, by as many draws as give two decimals."""
+    weights = np.repeat([1.0, 0.2, 0.05], 40)
+    seeds = range(4_000)
 
-    chances = inclusion_chances(weights, (1.0, 3), num=4)
+    chances = np.mean(
+        [inclusion_chances(weights, (1.0, 80), num=20, seed=seed) for seed in seeds],
+        axis=0,
+    )
 
-    assert chances.sum() + 3 * chances[0] == pytest.approx(4, abs=1e-6)
-    assert np.log1p(-chances) / weights == pytest.approx(np.log1p(-chances[0]))
-    assert inclusion_chances(weights, (1.0, 0), num=4).tolist() == [1.0] * 4
+    every = np.concatenate([weights, np.ones(80)])
+    keys = np.stack([draw_keys(every, seed=9_000 + seed) for seed in seeds])
+    drawn = (np.argsort(np.argsort(-keys)) < 20).mean(axis=0)[:120].reshape(3, 40)
+    assert chances[::40] == pytest.approx(drawn.mean(axis=1), rel=0.08)
+    assert inclusion_chances(weights, (1.0, 0), num=120, seed=0).tolist() == [1.0] * 120
 
 
 def test_a_preview_tells_what_a_curriculum_then_draws():
