@@ -586,8 +586,8 @@ FAULTS = [
     Fault(
         "T9",
         "trainer/privileged.py",
-        "in ranked if place != own",
-        "in ranked",
+        "in texts.items() if place != own",
+        "in texts.items()",
         "tests/trainer/test_privileged.py",
     ),
 ]
