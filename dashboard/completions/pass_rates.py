@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,10 @@ class _Count:
 
     def __init__(self, visits: Visits) -> None:
         self._scored = _running(visits["num_scored"])
-        self._right = _running(visits["num_right"], np.float64)
+        right = visits["num_right"]
+        self._right: Shares = np.concatenate(
+            [[0.0], np.cumsum(right, dtype=np.float64)]
+        )
         self._wrong_visits = _running(visits["num_right"] == 0)
         self._right_at = np.flatnonzero(visits["num_right"])
 
@@ -132,8 +135,8 @@ class _Count:
         )
 
 
-def _running(values: NDArray[np.generic], kind: Any = np.int64) -> NDArray[Any]:
-    return np.concatenate([[0], np.cumsum(values, dtype=kind)])
+def _running(values: NDArray[np.generic]) -> Numbers:
+    return np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
 
 
 def _divide(right: Shares, scored: Numbers) -> Shares:

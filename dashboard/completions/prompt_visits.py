@@ -43,7 +43,10 @@ VISIT = np.dtype(
     ]
 )
 GRADED = np.dtype(
-    [(name, "f8" if name == "num_right" else kind) for name, kind in VISIT.descr]
+    [
+        (name, np.float64 if name == "num_right" else VISIT[name])
+        for name in VISIT.names or ()
+    ]
 )
 Visits = NDArray[np.void]
 NUM_LAST = 3  # groups of a prompt that its pass rate is of, unless chosen
