@@ -32,6 +32,7 @@ from trainer.curriculum import POOLS, Beliefs, draw_keys, weights_of
 
 MAX_STEPS = 5_000  # the newest, of a longer run
 MAX_COLUMNS = 30  # of a chart over steps: single estimates are noisy
+MAX_TICKS = 8  # of steps
 MAX_WEIGHED = 2_000_000  # prompts at all steps of a preview
 PREVIEWED = ("pools", "learnability")
 POOL_METRICS = tuple(f"curriculum/{pool}" for pool in POOLS)
@@ -242,8 +243,10 @@ def _draw(
                 **more,
             }
         )
+    is_short = span.last - span.first < MAX_TICKS  # no step is between two others
     layout = {
-        "xaxis": {"title": {"text": "step"}, "tickformat": ",d", "nticks": 8},
+        "xaxis": {"title": {"text": "step"}, "tickformat": ",d"}
+        | ({"dtick": 1} if is_short else {"nticks": MAX_TICKS}),
         "yaxis": {"title": {"text": y}, "tickformat": ".0%", "rangemode": "tozero"},
         "hovermode": "x unified",
         "showlegend": True,

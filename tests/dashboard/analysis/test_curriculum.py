@@ -168,6 +168,7 @@ def test_the_page_compares_the_drawn_groups_with_uniform_order(
     pools = {trace["name"]: trace["y"] for trace in lab.figures["pools"]["data"]}
     assert pools["unseen"] == [1.0, 0.5, 0.0]
     assert pools["hard"] == [0.0, 0.0, 0.25]
+    assert lab.figures["pools"]["layout"]["xaxis"]["dtick"] == 1  # each step once
     draws = lab.figures["draws"]["data"][0]["y"]
     assert (draws[0], draws[5], draws[10]) == (2, 3, 2)
 
