@@ -1,6 +1,6 @@
 """A team at work: runs in every state, and rows behind every page."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dashboard.analysis.questions.services import label_by_hand, places_for
 from dashboard.completions.annotations import Target, add_tag, judge
 from dashboard.completions.models import GroupTokens
 from dashboard.completions.tokens import pack_tokens
+from dashboard.costs.models import add_judge_use
 from dashboard.datasets.analysis.results import find_statistics
 from dashboard.datasets.imports import (
     import_upload,
@@ -56,9 +57,16 @@ from tests.dashboard.analysis.rescoring.factories import (
     see_through,
     start,
 )
+from tests.dashboard.analysis.test_curriculum import make_curriculum_run
 from tests.dashboard.api.asking import make_token
 from tests.dashboard.completions.blocks import make_blocks
 from tests.dashboard.completions.factories import make_config, make_note, make_run
+from tests.dashboard.costs.factories import (
+    add_attempt,
+    add_steps,
+    make_costly_run,
+    set_price,
+)
 from tests.dashboard.runs.checkpoints.saved import Saving
 from tests.dashboard.runs.stories import Story, queue_run
 from tests.dashboard.supervision.logs import LogBuilder
@@ -113,6 +121,8 @@ def open_laboratory(team: Team, owner: User) -> Known:
         **fill_alerts(run),
         **make_other_runs(team, owner, version),
         **analyse(run, owner),
+        **fill_costs(team, owner),
+        "curriculum": make_curriculum_run(team, version).pk,
     }
 
 
@@ -375,3 +385,18 @@ def analyse(run: Run, owner: User) -> Known:
         "rescoring_waiting": start(run).pk,
         "report_id": report.pk,
     }
+
+
+def fill_costs(team: Team, owner: User) -> Known:
+    """A run that was resumed, a judge without a price, and prices that changed."""
+    run = make_costly_run(team, name="costly", owner=owner, attempt=2)
+    add_attempt(run, 0, 1)
+    add_attempt(run, 1.2, 2, number=2)
+    tokens = {"judge/quality/calls": 200, "judge/quality/input_tokens": 1_200_000}
+    add_steps(run, *({"hour": n / 10, "reward/mean": n / 20, **tokens} for n in (1, 8)))
+    set_price(team, 3.5)
+    set_price(team, 2.95, day=date(2026, 2, 1))
+    set_price(team, 2, unit="input_tokens", name="gpt-small", currency="USD")
+    usage = {"gpt-small": {"calls": 80, "input_tokens": 900_000}}
+    add_judge_use(usage, team=team, user=owner, source="question")
+    return {"costly": run.pk}
