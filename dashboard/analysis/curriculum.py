@@ -244,7 +244,7 @@ def _draw(
             }
         )
     is_short = span.last - span.first < MAX_TICKS  # no step is between two others
-    layout = {
+    layout: dict[str, Any] = {
         "xaxis": {"title": {"text": "step"}, "tickformat": ",d"}
         | ({"dtick": 1} if is_short else {"nticks": MAX_TICKS}),
         "yaxis": {"title": {"text": y}, "tickformat": ".0%", "rangemode": "tozero"},
