@@ -28,7 +28,11 @@ def dataset(team) -> Dataset:
 
 
 def create(team: Team, **changes: Any) -> DatasetVersion:
-    given: dict[str, Any] = {"name": "Half-sums", "rows": [Row(prompt="1+1=")], **changes}
+    given: dict[str, Any] = {
+        "name": "Half-sums",
+        "rows": [Row(prompt="1+1=")],
+        **changes,
+    }
     return create_dataset_version(team=team, mapping={}, source={}, user=None, **given)
 
 
