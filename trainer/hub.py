@@ -170,7 +170,8 @@ def _ask(source: str, revision: str) -> str | None:
 def _fault_of(source: str, revision: str) -> str | None:
     try:
         url = huggingface_hub.hf_hub_url(source, CONFIG, revision=revision)
-        huggingface_hub.get_hf_file_metadata(url, timeout=WAIT_SECONDS)
+        # Longer than `_ask` waits, so that one sentence says what was too long.
+        huggingface_hub.get_hf_file_metadata(url, timeout=2 * WAIT_SECONDS)
     except (ValueError, OfflineModeIsEnabled):
         return None  # no hub's id: loading says so
     except HfHubHTTPError as error:
