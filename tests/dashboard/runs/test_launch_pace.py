@@ -103,8 +103,9 @@ def test_an_equal_run_is_not_scaled(team):
     ],
 )
 def test_a_sweep_shows_how_long_its_runs_take_together(
-    alice_client, team, num_workers, facts
+    alice_client, team, num_workers, facts, settings, tmp_path
 ):
+    settings.COHORT_DATA = tmp_path  # without a starter, whose settings it would show
     _run(team, 12.0)
     for number in range(num_workers):
         make_worker(f"training@gpu-{number}")

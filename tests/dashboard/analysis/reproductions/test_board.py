@@ -20,6 +20,12 @@ GSM8K = load_reproduction("gsm8k-1.5b-lora")
 STRICT, LENIENT = GSM8K.scores.values()
 
 
+@pytest.fixture(autouse=True)
+def own_folder(settings, tmp_path):
+    """Keep a launched starter out of what other tests find."""
+    settings.COHORT_DATA = tmp_path / "data"
+
+
 @pytest.fixture
 def launch(team):
     """Make a run of the reproduction; the values are its scores."""
@@ -169,15 +175,15 @@ def test_a_reported_run_with_the_settings_counts(team, launch):
     assert seeds_of(team).state == "few"
 
 
-@pytest.mark.parametrize("settings", [None, [1], {"seed": "3.0"}], ids=str)
-def test_odd_reported_settings_break_no_board(team, launch, settings):
+@pytest.mark.parametrize("reported", [None, [1], {"seed": "3.0"}], ids=str)
+def test_odd_reported_settings_break_no_board(team, launch, reported):
     run = launch(0, 0.75)
-    own = run.config | settings if isinstance(settings, dict) else settings
+    own = run.config | reported if isinstance(reported, dict) else reported
     run.config = {"settings": own, "model": run.config["model"]}
     run.source = {"kind": "report"}
     run.save()
 
-    assert list(seeds_of(team).runs) == ([3] if isinstance(settings, dict) else [])
+    assert list(seeds_of(team).runs) == ([3] if isinstance(reported, dict) else [])
 
 
 def test_a_result_has_its_hardware_and_versions(team, launch):
