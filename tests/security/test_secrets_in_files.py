@@ -18,6 +18,7 @@ KNOWN = {
     "etaoinshrdlucmfwypvbgkjqxz": "the alphabet by frequency",
     "0123456789abcdef0123": "ascending digits",
     "HuggingFaceTB/SmolLM2-135M-Instruct": "name of a model",
+    "HuggingFaceH4/OpenR1-Math-220k-default-verified": "name of a dataset",
     "dashboard.accounts.forms.ForgottenPasswordForm": "path of a form class",
 }
 # The starters' files by SHA-256, which tests/trainer/starter compares with them.
