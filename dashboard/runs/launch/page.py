@@ -357,7 +357,7 @@ def _line(
         yield room
     if paces:
         pace = paces[0]
-        where = f" on {pace.device}" if pace.device else ""
+        where = f" on {pace.device_title}" if pace.device else ""
         scaled = f", scaled from {pace.scaled_from}" if pace.scaled_from else ""
         yield f"About {duration(pace.step_seconds * steps)}{where}{scaled}"
     else:
@@ -458,7 +458,9 @@ def _time(pace: Pace, num_steps: int) -> Amount:
         of_runs += f", scaled from {pace.scaled_from}"
     total = duration(pace.step_seconds * num_steps)
     return Amount(
-        title=f"Time per step on {pace.device}" if pace.device else "Time per step",
+        title=f"Time per step on {pace.device_title}"
+        if pace.device
+        else "Time per step",
         value=duration(pace.step_seconds),
         how=f"{total} in total, from {of_runs}",
     )

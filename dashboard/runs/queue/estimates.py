@@ -107,11 +107,15 @@ def steps_take(num_steps: int, step_seconds: float | None) -> float | None:
 class Pace:
     """The time of a step on a kind of device, and how many runs it was read from."""
 
-    device: str  # CPU, or as the trainer named it
+    device: str  # as the trainer named it
     step_seconds: float
     num_runs: int
     num_ranks: int | None = None  # of those runs, where another number trains
     scaled_from: str = ""  # what they had in place of this run's tokens a step
+
+    @property
+    def device_title(self) -> str:
+        return self.device.replace("cpu", "CPU")
 
 
 def past_paces(team: Team, config: RunConfig) -> list[Pace]:
@@ -149,7 +153,7 @@ def _by_device(alike: Sequence[Mapping[str, Any]]) -> list[Pace]:
             medians.append(float(np.median(seconds)))
     return [
         Pace(
-            device=device.replace("cpu", "CPU"),
+            device=device,
             step_seconds=median(medians),
             num_runs=len(medians),
         )

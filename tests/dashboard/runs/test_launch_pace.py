@@ -10,6 +10,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.runs.launch.page import Amount
 from dashboard.runs.models import Run, RunEvent, Step
 from dashboard.runs.queue.estimates import Pace, past_paces
+from tests.dashboard.costs.factories import set_price
 from tests.dashboard.runs.launching import (
     make_config,
     make_dataset,
@@ -54,7 +55,7 @@ def test_the_medians_of_like_runs_are_taken(team):
     _run(team, 4.0, None)
     _run(team, 6.0)
 
-    assert _paces(team) == [Pace(device="CPU", step_seconds=4.0, num_runs=3)]
+    assert _paces(team) == [Pace(device="cpu", step_seconds=4.0, num_runs=3)]
 
 
 def test_devices_are_separate(team):
@@ -63,7 +64,7 @@ def test_devices_are_separate(team):
 
     assert [(one.device, one.step_seconds) for one in _paces(team)] == [
         ("cuda", 1.0),
-        ("CPU", 8.0),
+        ("cpu", 8.0),
     ]
 
 
@@ -92,7 +93,7 @@ def test_an_equal_run_is_not_scaled(team):
     _run(team, 3.0, rollout={"group_size": 4})
     _run(team, 5.0)
 
-    assert _paces(team) == [Pace(device="CPU", step_seconds=5.0, num_runs=1)]
+    assert _paces(team) == [Pace(device="cpu", step_seconds=5.0, num_runs=1)]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,24 @@ def test_the_summary_shows_the_pace_and_its_source(alice_client, team):
     assert _time(unknown).value == "unknown"
 
 
+def test_the_summary_prices_hours_of_the_machine_that_the_pace_is_of(
+    alice_client, team
+):
+    set_price(team, 3.0, name="cpu")
+    _run(team, 12.0, device="cpu (2 threads)")
+    fields = _fields(alice_client.get(f"/{team.slug}/runs/new").text)
+    fields |= {"model": "", "model_other": "org/model", "optim.num_steps": "100"}
+
+    answer = alice_client.post(f"/{team.slug}/runs/new/summary", fields)
+
+    # 100 × 12 s are a third of an hour
+    assert _amount(answer, "Cost").value == "1.00 EUR"
+
+
 def _time(answer: Any) -> Amount:
+    return _amount(answer, "Time")
+
+
+def _amount(answer: Any, title: str) -> Amount:
     amounts: list[Amount] = answer.context["summary"].amounts
-    return next(one for one in amounts if one.title.startswith("Time"))
+    return next(one for one in amounts if one.title.startswith(title))
