@@ -224,7 +224,7 @@ def weights_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The prompts of a step, and what is known of the choice."""
+    """The prompts drawn for a step, with their chances and expected signal."""
 
     places: list[int]  # in the order of their draw: the step's own, then refills
     pools: dict[str, int]  # of the step's own

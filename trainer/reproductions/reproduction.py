@@ -78,7 +78,7 @@ class Published(_Part):
 
 
 class Reproduction(_Part):
-    """A published result with the settings that gave it, and what is known to differ.
+    """A published result, its settings, and known differences from the original.
 
     The starter has rows, or rows and model; else the model and the dataset's splits
     are the hub's, and `columns` names those that become prompt, answer and others.
