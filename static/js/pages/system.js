@@ -26,28 +26,32 @@ let samples = NOTHING;
 let hasEnded = "ended" in root.dataset;
 let isOwed = true; // what was asked for has not come
 let isNear = false; // the section is in view, or nearly
-let turn = 0; // of questions: the answer to an older one is dropped
+let request = null; // that is under way; a new one ends it
 
 function say(text) {
   if (status.textContent !== text) status.textContent = text;
 }
 
 async function ask(extra = {}) {
-  const mine = ++turn;
+  request?.abort();
+  const mine = new AbortController();
+  request = mine;
   const parameters = { x: axis.value, ...bounds(), ...extra };
   try {
     const url = `${root.dataset.system}?${new URLSearchParams(parameters)}`;
-    const answer = await fetch(url);
-    if (mine !== turn) return null;
+    const answer = await fetch(url, { signal: mine.signal });
     if (!answer.ok) throw new Error(`Server error (HTTP ${answer.status}).`);
     const found = await answer.json();
+    if (mine !== request) return null;
     hasEnded = found.has_ended;
     renewRanks(found.ranks_step);
     if (samples.time.length || found.time.length) say("");
     return found;
   } catch {
-    if (mine === turn) say("Cannot reach Cohort. Retrying.");
+    if (mine === request) say("Cannot reach Cohort. Retrying.");
     return null;
+  } finally {
+    if (mine === request) request = null;
   }
 }
 
@@ -73,7 +77,7 @@ async function askAll() {
 
 async function askNewer() {
   const isSeen = isNear || [...charts.values()].some(({ isVisible }) => isVisible);
-  if (document.hidden || !isSeen) return;
+  if (document.hidden || !isSeen || request) return;
   if (!isOwed && (view.first !== null || hasEnded)) return;
   if (
     isOwed ||
