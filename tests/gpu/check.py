@@ -50,6 +50,7 @@ STAGES = {
     "auto": 60,
     "out_of_memory": 40,
     "logprobs": 25,
+    "teacher": 40,
     "learning": 90,
     "unit_tests": 150,
     "two_gpus": 120,

@@ -35,6 +35,7 @@ def runs(setup: Setup) -> None:
     sizes = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3}
     sizes = {} if setup.tiny else sizes
     model = write_model(setup.folder / "model", **sizes)
+    other = write_model(setup.folder / "teacher", seed=1, **sizes)
     rows = write_rows(setup.folder / "rows.jsonl", 48)
     bf16 = {"dtype": "bfloat16" if setup.device == "cuda" else "float32"}
     kl = {"loss": {"kl_coef": 0.05}}
@@ -49,11 +50,17 @@ def runs(setup: Setup) -> None:
             "loss": {"importance_correction": "token_truncate"},
         },
         "refill": {"rollout": {"dynamic_sampling": "refill", "max_refills": 2}},
+        "distilled": {
+            "advantage": {"weight": 0.0},
+            "loss": {"kl_coef": 1.0, "kl_estimator": "k3", "kl_ratio": True},
+            "reference": {"kind": "frozen", "model": str(other)},
+        },
+        "curriculum": {"curriculum": {"kind": "pools"}},
         "decoding plain": {"rollout": {"decoding": "plain"}},
         "resumed": {"model": bf16},
     }
     if setup.tiny:
-        variants = {"resumed": variants["resumed"]}
+        variants = {name: variants[name] for name in ("distilled", "resumed")}
 
     def run(name: str) -> str:
         tree = run_tree(setup, model, rows, variants[name])

@@ -31,7 +31,7 @@ from tests.gpu.processes import sharded, two_gpus
 from tests.gpu.runs import auto, learning, out_of_memory, runs
 from tests.gpu.sampling import long_tail, sampling
 from tests.gpu.setup import Failed, Setup, Skip
-from tests.gpu.updates import logprobs, updates, vocabulary
+from tests.gpu.updates import logprobs, teacher, updates, vocabulary
 from tests.trainer.tiny import ROOT
 from trainer.model.loading import prepare_device
 from trainer.tokenizers import first_line
@@ -144,6 +144,7 @@ STAGES: dict[str, Callable[[Setup], None]] = {
     "sharded": sharded,
     "runs": runs,
     "logprobs": logprobs,
+    "teacher": teacher,
     "update": updates,
     "vocabulary": vocabulary,
     "long_tail": long_tail,

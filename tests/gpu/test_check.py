@@ -47,7 +47,7 @@ def test_each_stage_that_needs_no_gpu_passes(stages, tmp_path):
     if "sampling" in stages:
         assert results["sampling"]["figures"]["same tokens again"] == "100%"
     elif "runs" in stages:
-        assert results["runs"]["figures"].keys() == {"resumed"}
+        assert results["runs"]["figures"].keys() == {"distilled", "resumed"}
 
 
 def test_a_stage_that_fails_hangs_or_comes_too_late_ends_nothing(

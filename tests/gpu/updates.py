@@ -25,7 +25,7 @@ from tests.gpu.setup import (
 from tests.trainer.samples import update
 from tests.trainer.tiny import ROOT, config_tree
 from trainer.algorithm.loss import BatchTotals
-from trainer.config import RunConfig
+from trainer.config import ReferenceConfig, RunConfig
 from trainer.grpo import add_gradients, apply_gradients
 from trainer.model import kernels
 from trainer.model.budget import GpuMemory, MemoryBudget
@@ -33,6 +33,7 @@ from trainer.model.kernels import use_plain_kernels, use_plain_layers
 from trainer.model.optimizer import Optimizer
 from trainer.model.packing import Batch, MicroBatch
 from trainer.model.policy import Policy
+from trainer.model.reference import FrozenReference, ParkedReference
 from trainer.run.outcome import LossTerms, Pass
 from trainer.sizes.memory import PassMemory
 
@@ -79,6 +80,32 @@ def logprobs(setup: Setup) -> None:
     for packed, padded in zip(found["packed"], found["padded"], strict=True):
         if not packed.item() <= 1.2 * padded.item() + 1e-5:
             raise Failed("packed rows are further from float32 than padded ones")
+
+
+def teacher(setup: Setup) -> None:
+    """A teacher that is parked in main memory answers as one that stays on the GPU."""
+    policy, figures = random_policy(setup), setup.figures
+    micro = micro_batch(setup, policy, tokens=setup.size(16_384, 256))
+    answers = []
+    for name, make in (
+        ("resident", lambda: FrozenReference(policy, ReferenceConfig())),
+        ("parked", lambda: ParkedReference(policy, home=torch.device("cpu"))),
+    ):
+        reference = make()
+        reference.add_logprobs([micro], temperature=1.0)
+        reset_peak(setup)
+        _, seconds = timed(
+            setup, partial(reference.add_logprobs, [micro], temperature=1.0)
+        )
+        figures[f"{name} ms"] = round(1000 * seconds, 1)
+        figures |= peak(setup, f"{name} ")
+        if setup.device == "cuda":
+            held = torch.cuda.memory_allocated()
+            figures[f"{name}, between passes GiB"] = round(held / 2**30, 2)
+        assert micro.reference_logprobs is not None
+        answers.append(micro.reference_logprobs)
+    if not torch.equal(*answers):
+        raise Failed("a parked teacher's log-probs are not a resident one's")
 
 
 def updates(setup: Setup) -> None:
