@@ -109,7 +109,11 @@ class Seeds:
 
 
 def read_board(team: Team) -> list[Seeds]:
-    """Describe all reproductions, those with runs first; four queries."""
+    """Describe all reproductions by four queries.
+
+    Those with runs come first, then those that any CPU can train: their rows come with
+    Cohort.
+    """
     reproductions = [load_reproduction(name) for name in reproduction_names()]
     runs, imported = list(_read_runs(team, reproductions)), _imported_splits(team)
     board = []
@@ -124,7 +128,9 @@ def read_board(team: Team) -> list[Seeds]:
         ]
         board.append(seeds)
     _measure(board)
-    return sorted(board, key=lambda seeds: seeds.state == "none")
+    return sorted(
+        board, key=lambda each: (each.state == "none", not each.reproduction.starter)
+    )
 
 
 def _read_runs(

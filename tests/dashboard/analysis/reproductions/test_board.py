@@ -71,6 +71,15 @@ def test_without_runs_nothing_is_claimed(team):
         assert seeds.verdict == ""
 
 
+def test_runs_lead_the_board_then_what_a_cpu_trains(team, launch):
+    launch(0)
+
+    names = [seeds.reproduction.name for seeds in read_board(team)]
+
+    on_cpu = ["rlox-toy", "smollm2-arithmetic", "starter-countdown"]
+    assert names[:4] == [GSM8K.name, *on_cpu]
+
+
 def test_a_queued_seed_is_running(team, launch):
     launch(0)
 
