@@ -1,8 +1,10 @@
 """Whether a curriculum helps: the starter with and without one, on five seeds.
 
-`nice python -m tests.bench.curriculum_trials FOLDER`: trains each run that FOLDER does
-not have yet, one after the other on one thread, and prints a table. So that prompts
-come again, 64 of the starter's rows are trained on; 64 others are held out.
+`nice python -m tests.bench.curriculum_trials FOLDER [--rows mixed]`: trains each run
+that FOLDER does not have yet, one after the other on one thread, and prints a table.
+So that prompts come again, 64 of the starter's rows are trained on; 64 others are held
+out. Of mixed rows two of three cannot be solved, as in data that is too hard for its
+model: 48 of the starter's, and 96 whose target no plan reaches.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,17 +21,32 @@ import numpy as np
 
 from tests.bench.machine import machine, say
 from tests.bench.starter.__main__ import SHIPPED
+from tests.bench.starter.countdown import MAX_TARGET, plans_for
 from trainer.__main__ import main as run_trainer
 
-NUM_ROWS, NUM_HELD_OUT = 128, 64
+NUM_HELD_OUT, NUM_SOLVABLE = 64, {"starter": 64, "mixed": 48}
 SEEDS = range(5)
 T_4 = 2.776  # of a 95 % interval over 5 values
-KINDS: dict[str, dict[str, Any]] = {
-    "uniform": {},
-    "pools": {"kind": "pools"},
+KINDS: dict[str, dict[str, dict[str, Any]]] = {
+    "starter": {"uniform": {}, "pools": {"kind": "pools"}},
+    "mixed": {
+        "uniform": {},
+        "pools": {"kind": "pools"},
+        "gate": {"kind": "learnability", "drop_after": 2, "recheck_every": 50},
+    },
+}
+PARTS: dict[str, dict[str, dict[str, Any]]] = {
+    "starter": {},
+    "mixed": {
+        "data": {"num_eval_rows": 0},
+        "evaluation": {"sets": {"solvable": "held_out.jsonl"}},
+        "rollout": {"prompts_per_step": 16},
+        "optim": {"num_steps": 60, "learning_rate": 3e-4},
+    },
 }
 CONFIG: dict[str, Any] = {
     "data": {
+        "rows": "rows.jsonl",
         "num_eval_rows": NUM_HELD_OUT,
         "chat_template": "none",
         "max_prompt_tokens": 32,
@@ -54,21 +72,46 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def train(folder: Path, *, kind: str, seed: int) -> Path:
+def write_rows(place: Path, rows: str) -> None:
+    """Write the rows; of mixed ones those that are held out apart."""
+    with (SHIPPED / "rows.jsonl").open() as file:
+        lines = list(islice(file, NUM_HELD_OUT + NUM_SOLVABLE[rows]))
+    if rows == "mixed":
+        (place / "held_out.jsonl").write_text("".join(lines[:NUM_HELD_OUT]))
+        del lines[:NUM_HELD_OUT]
+        chance = random.Random(0)
+        lines += [unsolvable(line, chance) for line in lines for _ in range(2)]
+    (place / "rows.jsonl").write_text("".join(lines))
+
+
+def unsolvable(line: str, chance: random.Random) -> str:
+    """Return a row with its numbers and a target that no plan reaches."""
+    row = json.loads(line)
+    numbers = row["columns"]["numbers"]
+    reached = {plan.value for plan in plans_for(tuple(sorted(numbers)))}
+    target = chance.choice(sorted({*range(1, MAX_TARGET + 1)} - reached))
+    prompt = f"{' '.join(map(str, chance.sample(numbers, 3)))} > {target}"
+    columns = {"numbers": numbers, "target": target}
+    return json.dumps({"prompt": prompt, "columns": columns}) + "\n"
+
+
+def train(folder: Path, *, rows: str, kind: str, seed: int) -> Path:
     """Return the log of a run, trained unless FOLDER has it."""
-    place = folder / f"{kind}-{seed}"
+    place = folder / (
+        f"{kind}-{seed}" if rows == "starter" else f"{rows}-{kind}-{seed}"
+    )
     log = place / "out" / "events.jsonl"
     if log.exists() and '"run_finished"' in log.read_text():
         return log
     place.mkdir(parents=True, exist_ok=True)
-    with (SHIPPED / "rows.jsonl").open() as rows:
-        (place / "rows.jsonl").write_text("".join(islice(rows, NUM_ROWS)))
+    write_rows(place, rows)
     tree = CONFIG | {
         "seed": seed,
         "model": {"path": str(SHIPPED / "model")},
-        "data": {**CONFIG["data"], "rows": "rows.jsonl"},
-        "curriculum": KINDS[kind],
+        "curriculum": KINDS[rows][kind],
     }
+    for part, values in PARTS[rows].items():
+        tree[part] = CONFIG[part] | values
     (place / "run.json").write_text(json.dumps(tree))
     code = run_trainer(
         ["run", str(place / "run.json"), "--out", str(place / "out"), "--resume"]
@@ -88,7 +131,7 @@ def read(log: Path) -> dict[str, Any]:
 
     return {
         "held out": {
-            e["step"]: e["metrics"]["eval/heldout/mean"]
+            e["step"]: e["metrics"][f"eval/{e['name']}/mean"]
             for e in events
             if e["type"] == "evaluated"
         },
@@ -105,11 +148,13 @@ def interval(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder.absolute()
-    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    parser.add_argument("--rows", choices=list(KINDS), default="starter")
+    args = parser.parse_args()
+    runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS[args.rows]}
     for seed in SEEDS:
         for kind, own in runs.items():
-            own.append(read(train(folder, kind=kind, seed=seed)))
+            log = train(args.folder.absolute(), rows=args.rows, kind=kind, seed=seed)
+            own.append(read(log))
     say(machine())
     for kind, own in runs.items():
         for step in own[0]["held out"]:

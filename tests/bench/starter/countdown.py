@@ -134,13 +134,23 @@ def searching_text(
 
 def solving_text(problem: Problem, chance: random.Random, *, max_misses: int) -> str:
     """A completion that misses at most so often, hits, and answers with the hit."""
+    return hinted_text(problem, chance, max_misses=max_misses)[1]
+
+
+def hinted_text(
+    problem: Problem, chance: random.Random, *, max_misses: int
+) -> tuple[str, str]:
+    """A solution, and a completion that misses at most so often and answers with it."""
     plans = plans_for(problem.numbers)
     hit = chance.choice([plan for plan in plans if plan.value == problem.target])
     misses = [plan for plan in plans if plan.value != problem.target]
     num_misses = chance.randint(0, min(max_misses, len(misses)))
     tries = [plan.worked(MISS) for plan in chance.sample(misses, num_misses)]
     text = "".join([*tries, hit.worked(HIT)])
-    return f"<think>{text}</think><answer>{hit.expression}</answer>"
+    return (
+        hit.expression,
+        f"<think>{text}</think><answer>{hit.expression}</answer>",
+    )
 
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
@@ -248,6 +258,8 @@ class Teaching:
     max_tries: int = 4
     # Whether a plan hits is one token in twelve and decides the answer.
     mark_weight: float = 5.0
+    # Of the texts, those whose prompt begins with a solution, which they find.
+    hint_share: float = 0.0
 
     def manner(self, step: int) -> Manner:
         """How the texts of a step search; steps are counted from 1."""
@@ -295,9 +307,8 @@ def teach(
     """Teach texts that search; returns the loss of each step."""
 
     def make_batch(step: int, chance: random.Random) -> list[Example]:
-        manner, tries = teaching.manner(step), teaching.max_tries
         return [
-            _example(tokenizer, problem, manner, tries, chance)
+            _example(tokenizer, problem, teaching, step, chance)
             for problem in chance.choices(problems, k=teaching.batch_size)
         ]
 
@@ -379,23 +390,28 @@ def _rate(step: int, num_steps: int) -> float:
 def _example(
     tokenizer: PreTrainedTokenizerBase,
     problem: Problem,
-    manner: Manner,
-    max_tries: int,
+    teaching: Teaching,
+    step: int,
     chance: random.Random,
 ) -> Example:
     """Prompt, completion and end; the prompt is not taught."""
-    prompt = tokenizer.encode(prompt_for(problem, chance))
-    text = searching_text(
-        problem,
-        chance,
-        hit_rate=manner.hit_rate,
-        give_up_rate=manner.give_up_rate,
-        max_tries=max_tries,
-    )
+    prompt, manner = prompt_for(problem, chance), teaching.manner(step)
+    if teaching.hint_share and chance.random() < teaching.hint_share:
+        hint, text = hinted_text(problem, chance, max_misses=teaching.max_tries - 1)
+        prompt = f"{hint}\n{prompt}"
+    else:
+        text = searching_text(
+            problem,
+            chance,
+            hit_rate=manner.hit_rate,
+            give_up_rate=manner.give_up_rate,
+            max_tries=teaching.max_tries,
+        )
     assert isinstance(tokenizer.eos_token_id, int)
+    prompt_ids = tokenizer.encode(prompt)
     completion = [*tokenizer.encode(text), tokenizer.eos_token_id]
-    taught = [False] * len(prompt) + [True] * len(completion)
-    return prompt + completion, taught
+    taught = [False] * len(prompt_ids) + [True] * len(completion)
+    return prompt_ids + completion, taught
 
 
 def _padded(
