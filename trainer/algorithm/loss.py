@@ -269,7 +269,7 @@ def objective(
         losses = losses + config.sampler_penalty * gap_now.square()
     kl = _kl(logprobs, reference_logprobs, kl_full, inside, config)
     coef = config.kl_coef if kl_coef is None else kl_coef
-    penalty = _kl_penalty(kl, ratio, config, kl_coef=coef)
+    penalty = _kl_penalty(kl, ratio, gap, config, kl_coef=coef)
     bonus = config.entropy_coef if entropy_coef is None else entropy_coef
     losses = losses - _entropy_bonus(entropy, inside, bonus)
     differs = config.kl_aggregation not in (None, config.aggregation)
@@ -361,10 +361,16 @@ def _gaps(
 def _kl_penalty(
     kl: torch.Tensor | None,
     ratio: torch.Tensor,
+    gap: torch.Tensor,
     config: LossConfig,
     *,
     kl_coef: float,
 ) -> torch.Tensor | float:
+    """Return each token's KL times its weight, [B, T].
+
+    With `kl_ratio` also times π/π_old, and where there is a correction π_old/μ, since
+    its mean over what μ sampled is then that over the policy.
+    """
     if kl_coef == 0 or config.kl_in != "loss":
         return 0.0
     if kl is None:
@@ -373,7 +379,13 @@ def _kl_penalty(
             f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
             f" needs the reference's {what}; got none."
         )
-    return kl_coef * (kl * ratio if config.kl_ratio else kl)
+    if not config.kl_ratio:
+        return kl_coef * kl
+    if config.kl_clamp is not None:  # a bounded KL has no gradient
+        ratio = torch.where(kl.abs() < config.kl_clamp, ratio, ratio.detach())
+    if config.importance_correction is not None:
+        ratio = ratio * importance_weights(config, gap.detach())
+    return kl_coef * kl * ratio
 
 
 def _entropy_bonus(

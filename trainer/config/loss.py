@@ -324,8 +324,9 @@ class LossConfig(Part):
     kl_ratio: bool = Field(
         False,
         title="KL bias correction",
-        description="Multiply each token's KL in the loss by its ratio, as TRL does, "
-        "for an unbiased gradient of the divergence (arXiv:2512.02556).",
+        description="Multiply each token's KL in the loss by its ratio, and by its "
+        "importance weight if there is a correction, for an unbiased gradient of the "
+        "divergence (arXiv:2512.02556).",
         json_schema_extra=about(no_effect=NO_KL | KL_OF_REWARD),
     )
     kl_in: Literal["loss", "reward"] = Field(

@@ -216,6 +216,55 @@ def test_a_kl_times_the_ratio_has_the_gradient_of_the_divergence(estimator):
     assert torch.allclose(logits.grad, exact.grad)
 
 
+def test_a_kl_times_the_ratio_is_exact_for_what_older_weights_sampled():
+    """The sampler, the batch's beginning and the policy are three distributions."""
+    generator = torch.Generator().manual_seed(2)
+    start, *others = torch.randn(4, 6, generator=generator).double()
+    sampling, old, reference = (other.log_softmax(-1) for other in others)
+    logits, exact = (start.clone().requires_grad_() for _ in range(2))
+    config = LossConfig(
+        kl_coef=1.0,
+        kl_ratio=True,
+        importance_correction="token_truncate",
+        importance_cap=1e4,
+    )
+
+    logprobs = logits.log_softmax(-1)
+    for token, chance in enumerate(sampling.exp().tolist()):
+        loss, _ = policy_loss(
+            logprobs[token].view(1, 1),
+            old[token].view(1, 1),
+            torch.zeros(1),
+            torch.ones(1, 1),
+            config,
+            reference[token].view(1, 1),
+            sampling_logprobs=sampling[token].view(1, 1),
+        )
+        (chance * loss).backward(retain_graph=True)
+    policy = exact.log_softmax(-1)
+    (policy.exp() * (policy - reference)).sum().backward()
+
+    assert logits.grad is not None
+    assert torch.allclose(logits.grad, exact.grad)
+
+
+def test_a_clamped_kl_times_the_ratio_has_no_gradient():
+    logprobs = torch.tensor([[-4.0, -1.2]], requires_grad=True)
+    reference = torch.tensor([[-1.0, -1.0]])  # k3 of the first is 16.1
+
+    loss, _ = policy_loss(
+        logprobs,
+        logprobs.detach(),
+        torch.zeros(1),
+        torch.ones(1, 2),
+        LossConfig(kl_coef=1.0, kl_ratio=True, kl_clamp=10.0),
+        reference,
+    )
+    loss.backward()
+
+    assert logprobs.grad[0].tolist() == pytest.approx([0.0, -0.1])
+
+
 def test_the_entropy_bonus_lowers_the_loss():
     loss, _ = policy_loss(
         torch.zeros(1, 2),
