@@ -117,10 +117,14 @@ _KIND = Kind(
 _ASK_MODEL = Call(method="GET", path=MODEL)
 
 
+_HIGHEST = 1e-3  # nats, that rounding adds to a probability of 1
+
+
 class RemoteReference:
     """A reference in another process, which stays as it is."""
 
     vocabulary: int | None = None  # of a teacher, which may have fewer tokens
+    _connection: Connection
 
     def add_logprobs(
         self, micro_batches: Sequence[MicroBatch], *, temperature: float
@@ -129,6 +133,12 @@ class RemoteReference:
         for micro in micro_batches:
             other = micro.for_reference(vocabulary=self.vocabulary)
             values = self.logprobs(other, temperature=temperature)
+            if not ((values > -math.inf) & (values <= _HIGHEST)).all():
+                raise ValueError(
+                    f"The {self._connection.kind.name} at {self._connection.url} "
+                    "returned a log-prob that is above 0 or not a number. Check its "
+                    "model and data type."
+                )
             values = other.spread(values.to(micro.mask.device))
             micro.take_reference(other, values)
 

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from tests.trainer.questions import question
+from tests.trainer.samples import make_batch
 from trainer.serving.client import is_private
 from trainer.serving.reference_client import (
     ServerReference,
+    pack_answer,
     pack_question,
     unpack_question,
 )
@@ -49,6 +51,22 @@ def test_a_question_arrives_as_it_was_sent():
     assert torch.equal(got.places, sent.places)
     assert torch.equal(got.targets, sent.targets)
     assert got.temperature == sent.temperature
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 0.5])
+def test_a_number_that_is_no_logprob_is_refused(value):
+    """Infinity would stand for a token that the reference was not asked about."""
+    (micro,) = make_batch(2).micro_batches(max_tokens=99, device=torch.device("cpu"))
+    values = torch.full((len(micro.places),), -1.0)
+    values[-1] = value
+    body = pack_answer(values)
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    with (
+        talker(head.encode() + body) as url,
+        pytest.raises(ValueError, match=rf"{url}.*log-prob"),
+    ):
+        client(url).add_logprobs([micro], temperature=1.0)
 
 
 def unused_port() -> int:

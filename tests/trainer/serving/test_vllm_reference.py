@@ -19,6 +19,7 @@ from trainer.model.reference import make_reference
 from trainer.serving.vllm_reference import VllmReference
 
 TOKEN = "0123456789abcdef"
+HUGE = {"logprob": -(10**400)}
 
 
 class Fake:
@@ -227,6 +228,7 @@ def test_the_model_is_the_only_one_or_the_one_of_that_name(start, models):
         {"prompt_logprobs": [None]},
         {"prompt_logprobs": [None] * 30},
         {"index": "x"},
+        {"prompt_logprobs": [None, dict.fromkeys(map(str, range(36)), HUGE)]},
     ],
 )
 def test_an_answer_without_logprobs_is_refused(start, policy, changed):
