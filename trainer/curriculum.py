@@ -145,7 +145,8 @@ def read_pass_rates(path: Path, beliefs: Beliefs) -> None:
     Each line has row, num_right and num_scored, as By prompt exports them.
 
     Raises:
-        ValueError: there is no such file, or a line is something else.
+        ValueError: there is no such file, a line is something else, or none is about
+            such a row.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -170,6 +171,12 @@ def read_pass_rates(path: Path, beliefs: Beliefs) -> None:
             ) from None
         counts[row] = float(right), float(scored)
     rows = np.array(sorted(counts.keys() & set(beliefs.rows.tolist())), np.int64)
+    if counts and not len(rows):
+        raise ValueError(
+            f"{path.name} has pass rates of {len(counts):,} prompts, but the run "
+            "trains on none of them. Set curriculum.start_from to a file about its "
+            "dataset."
+        )
     right, scored = np.array([counts[row] for row in rows.tolist()]).reshape(-1, 2).T
     at = beliefs.places_of(rows)
     beliefs.alpha[at] += right

@@ -289,6 +289,16 @@ def test_a_line_that_is_no_pass_rate_is_named(line, tmp_path):
         read_pass_rates(path, Beliefs.about([0, 1]))
 
 
+def test_a_file_about_no_prompt_of_the_run_is_refused(tmp_path):
+    path = tmp_path / "rates.jsonl"
+    path.write_text('{"row": 7, "num_right": 1, "num_scored": 8}\n')
+
+    with pytest.raises(ValueError, match=r"rates.jsonl.*start_from"):
+        read_pass_rates(path, Beliefs.about([0, 1]))
+    path.write_text("")  # of a run that was stopped before its first step
+    read_pass_rates(path, Beliefs.about([0, 1]))
+
+
 def test_beliefs_of_other_prompts_are_not_taken_over(tmp_path):
     beliefs = beliefs_of((1, {0: 4}), (2, {0: 1, 2: 0}))
     beliefs.save(tmp_path / "saved.npz", digest="abc")
