@@ -6,11 +6,13 @@ import os
 import resource
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from transformers import (
     AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
@@ -108,6 +110,24 @@ def decode_text(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) ->
     )
     assert isinstance(text, str)
     return text
+
+
+def end_ids(
+    tokenizer: PreTrainedTokenizerBase, *, revision: str | None = None
+) -> set[int]:
+    """Return what ends the model's turns: as Policy does, without its weights."""
+    ids, path = {tokenizer.eos_token_id}, tokenizer.name_or_path
+    for read in (GenerationConfig.from_pretrained, _read_config):
+        with suppress(OSError):
+            own = getattr(read(path, revision=revision or "main"), "eos_token_id", None)
+            ids |= {own} if isinstance(own, int) else {*(own or ())}
+    return ids - {None}
+
+
+def _read_config(path: str, *, revision: str) -> PreTrainedConfig:
+    # Without a warning that it is no known model's.
+    tree, _ = PreTrainedConfig.get_config_dict(path, revision=revision)
+    return PreTrainedConfig.from_dict(tree)
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:

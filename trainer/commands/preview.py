@@ -24,11 +24,10 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from trainer.config import DataConfig, EnvironmentConfig
 from trainer.data import PromptRenderer, Row
@@ -39,6 +38,7 @@ from trainer.tokenizers import (
     bound_memory,
     bounded_seconds,
     decode_text,
+    end_ids,
     first_line,
     load_bounded,
     special_ids,
@@ -183,26 +183,11 @@ def _prepare_episodes(
     environment = make_environment(settings)
     assert environment
     chat = chat_of(tokenizer, config, environment, row)
-    refusals = chat.check(_end_ids(tokenizer))
+    refusals = chat.check(end_ids(tokenizer))
     return make_renderer(tokenizer, config, settings, seed=int(question["seed"])), {
         "refusals": refusals,
         "drops_thinking": not refusals and chat.drops_thinking,
     }
-
-
-def _end_ids(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Return what ends the model's turns: as Policy does, without its weights."""
-    ids, path = {tokenizer.eos_token_id}, tokenizer.name_or_path
-    for read in (GenerationConfig.from_pretrained, _read_config):
-        with suppress(OSError):
-            own = getattr(read(path), "eos_token_id", None)
-            ids |= {own} if isinstance(own, int) else {*(own or ())}
-    return ids - {None}
-
-
-def _read_config(path: str) -> PreTrainedConfig:
-    # Without a warning that it is no known model's.
-    return PreTrainedConfig.from_dict(PreTrainedConfig.get_config_dict(path)[0])
 
 
 def _num_unknown(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int]) -> int:

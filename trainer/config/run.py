@@ -168,6 +168,15 @@ class RunConfig(Settings):
         )
 
     @property
+    def longest_read(self) -> int:
+        """Tokens of the longest sequence that this phase's reference reads."""
+        if self.reference.context == "none":
+            return self.longest_sequence
+        # a completion without a context is read behind the policy's prompt
+        prompt = self.reference.max_prompt_tokens
+        return max(self.longest_sequence, prompt + self.longest_completion)
+
+    @property
     def runs_code(self) -> bool:
         """True if the environment or a rule of any phase runs code, which takes a
         sandbox.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +99,12 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    def end_with(self, ids: Collection[int]) -> None:
+        """Let a completion also end with these tokens, here and where it is saved."""
+        if more := {*ids} - {*self.eos_ids}:
+            self.eos_ids = tuple(sorted(more.union(self.eos_ids)))
+            self.model.generation_config.eos_token_id = list(self.eos_ids)
 
     @property
     def is_packed(self) -> bool:

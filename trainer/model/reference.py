@@ -89,15 +89,12 @@ def reference_server(config: RunConfig) -> ServerReference | VllmReference:
     source, revision = config.model.path, config.model.revision
     if wanted.model is not None:
         source, revision = wanted.model, wanted.revision
-    longest = config.longest_sequence
-    if wanted.context != "none":  # a completion without one is asked about all the same
-        longest = max(longest, wanted.max_prompt_tokens + config.longest_completion)
     reference = (
         VllmReference(
             wanted.url,
             token=token,
             model=source,
-            longest=longest,
+            longest=config.longest_read,
         )
         if wanted.protocol == "vllm"
         else ServerReference(

@@ -12,11 +12,14 @@ from trainer.model.budget import memory_of
 from trainer.model.loading import read_settings
 from trainer.model.policy import Policy
 from trainer.sizes.memory import estimate
-from trainer.tokenizers import load_tokenizer
+from trainer.tokenizers import end_ids, load_tokenizer
 
 
 def check_teacher(config: RunConfig, policy: Policy) -> None:
     """Refuse a teacher that reads other tokens than the policy writes, or fewer.
+
+    A completion then also ends as the teacher's do: a policy that learned to write the
+    token that ends them would go on behind it.
 
     Models of one family may pad their vocabularies to different widths. Log-probs of
     tokens compare all the same; a sum over the whole vocabulary does not.
@@ -27,8 +30,8 @@ def check_teacher(config: RunConfig, policy: Policy) -> None:
     source, revision = config.reference.model, config.reference.revision
     assert source is not None
     own = policy.tokenizer.get_vocab()
-    tokens = load_tokenizer(source, revision=revision).get_vocab()
-    if difference := first_difference(own, tokens):
+    tokenizer = load_tokenizer(source, revision=revision)
+    if difference := first_difference(own, tokenizer.get_vocab()):
         raise ValueError(
             f"The teacher {source} has another tokenizer than {config.model.path}: "
             f"{difference}. Choose a teacher of the same model family."
@@ -40,18 +43,20 @@ def check_teacher(config: RunConfig, policy: Policy) -> None:
             f"The teacher {source} has a vocabulary of {width} tokens, but its "
             f"tokenizer {len(own)}. Choose another teacher."
         )
-    longest = min(config.longest_sequence, policy.num_positions or 2**31)
+    longest = min(config.longest_read, policy.num_positions or 2**31)
     positions = getattr(settings, "max_position_embeddings", None) or longest
     if positions < longest:
         raise ValueError(
             f"The teacher {source} reads up to {positions:,} tokens, but the run's "
-            f"longest sequence has {longest:,}. Lower rollout.max_new_tokens."
+            f"longest sequence has {longest:,}. Lower rollout.max_new_tokens or, with "
+            "a context, reference.max_prompt_tokens."
         )
     if config.loss.kl_estimator == "full" and width != own_width:
         raise ValueError(
             f"The policy has a vocabulary of {own_width} tokens, its teacher of "
             f'{width}, so loss.kl_estimator = "full" cannot compare them. Use "k3".'
         )
+    policy.end_with(end_ids(tokenizer, revision=revision) & {*own.values()})
 
 
 def first_difference(own: Mapping[str, int], other: Mapping[str, int]) -> str:

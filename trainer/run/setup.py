@@ -190,6 +190,9 @@ def prepare(
     num_shards = max(world.gather(check_memory(config, world)))
     policy = restore_policy(config.model, paths.resume_from)
     policy.fix_longest(config.longest_sequence)
+    for phase in config.phase_configs:
+        if phase.config.distils and phase.config.reference.model is not None:
+            check_teacher(phase.config, policy)
     prefetch, slowed = Prefetch(policy.device), list[Slowed]()
     resumed = paths.resume_from
     policy, engine = _spread(
@@ -224,8 +227,6 @@ def prepare(
                 "advantage.weight = 0 learns from a teacher alone, but the reference "
                 "is the run's own start. Set reference.model, or raise the weight."
             )
-        if phase.config.distils and phase.config.reference.model is not None:
-            check_teacher(phase.config, policy)
         check_context(
             train_rows, renderer, phase.config, num_positions=policy.num_positions
         )

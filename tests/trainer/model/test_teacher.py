@@ -182,6 +182,26 @@ def test_tokenizers_differ_first_at_the_lowest_id(own, other, difference):
     assert bool(difference) == bool(found)
 
 
+def test_a_completion_ends_where_the_teacher_ends_its_own(
+    model_folder, rows_path, tmp_path
+):
+    end = 2 + CHARACTERS.index("e")
+    teacher = write_model(tmp_path / "teacher", seed=3, eos_token_id=[1, end])
+    config = config_of(model_folder, rows_path, teacher, optim={"num_steps": 1})
+    path = write_config(tmp_path, config.model_dump(mode="json"))
+
+    done = run_trainer("run", path, "--out", tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    events = read_events(tmp_path / "out" / "events.jsonl")
+    groups = [event for event in events if event["type"] == "group_scored"]
+    texts = [each["text"] for group in groups for each in group["completions"]]
+    assert len(texts) == 16
+    assert not [text for text in texts if "e" in text]
+    (model,) = (tmp_path / "out" / "checkpoints").glob("*/model")
+    assert load_policy(config.model, path=str(model)).eos_ids == (1, end)
+
+
 def test_another_tokenizer_is_refused_before_the_first_step(
     model_folder, rows_path, tmp_path, monkeypatch
 ):
@@ -221,6 +241,23 @@ def test_a_teacher_of_shorter_texts_than_the_run_has_is_refused(
     check_teacher(config(8), policy)
     with pytest.raises(ValueError, match=r"20 tokens.*21"):
         check_teacher(config(9), policy)
+
+
+def test_a_teacher_of_shorter_texts_than_its_prompts_with_context_is_refused(
+    model_folder, rows_path, policy, tmp_path
+):
+    teacher = write_model(tmp_path, seed=5, max_position_embeddings=60)
+    data = {"rows": str(rows_path), "max_prompt_tokens": 12}
+
+    def config(num_tokens: int) -> RunConfig:
+        reads = {"context": "column", "max_prompt_tokens": num_tokens}
+        rollout = {"max_new_tokens": 8}
+        parts = {"data": data, "rollout": rollout, "reference": reads}
+        return config_of(model_folder, rows_path, teacher, **parts)
+
+    check_teacher(config(52), policy)
+    with pytest.raises(ValueError, match=r"60 tokens.*61.*reference.max_prompt_tokens"):
+        check_teacher(config(53), policy)
 
 
 @pytest.mark.parametrize(
