@@ -102,7 +102,12 @@ def check_consistent_setup(world: World, config: RunConfig) -> None:
 
 
 def check_consistent_content(
-    world: World, *, policy: Policy, prompts: Iterable[Prompt], config: RunConfig
+    world: World,
+    *,
+    policy: Policy,
+    prompts: Iterable[Prompt],
+    config: RunConfig,
+    beliefs: Beliefs | None,
 ) -> None:
     """Refuse processes that have read different files.
 
@@ -119,6 +124,9 @@ def check_consistent_content(
                 model_fingerprint(source, revision=revision).encode()
                 for source, revision in teachers
             )
+        if beliefs is not None:
+            evidence = vars(beliefs).values()
+            own["file of pass rates"] = _digest(part.tobytes() for part in evidence)
         _compare(world, own)
 
 
@@ -217,7 +225,10 @@ def prepare(
         held_out=[renderer.render(row) for row in eval_rows],
         eval_files=_eval_files(config, renderer, folder=paths.config.parent),
     )
-    check_consistent_content(world, policy=policy.whole, prompts=prompts, config=config)
+    beliefs = _beliefs_of(config, paths, prompts)
+    check_consistent_content(
+        world, policy=policy.whole, prompts=prompts, config=config, beliefs=beliefs
+    )
     # What a later phase could not begin with is refused now, not at night.
     for phase in config.phase_configs:
         if phase.config.rollout.source == "dataset":
@@ -232,9 +243,6 @@ def prepare(
         )
         if phase.reference_kind == "server":
             reference_server(phase.config)
-    beliefs = _beliefs_of(config, paths, prompts)
-    if world.size > 1 and beliefs is not None:
-        _compare(world, {"file of pass rates": _digest([beliefs.alpha.tobytes()])})
     journal = Journal(log, policy.tokenizer)
     run = Run(
         world=world,

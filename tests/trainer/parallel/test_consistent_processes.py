@@ -10,6 +10,7 @@ import torch
 
 from tests.trainer.tiny import config_tree
 from trainer.config import RunConfig
+from trainer.curriculum import Beliefs, read_pass_rates
 from trainer.data import PromptRenderer, read_rows
 from trainer.model.policy import load_policy
 from trainer.parallel.world import ALONE, World
@@ -46,6 +47,7 @@ def check(
     seed: int = 0,
     answer: str = "8",
     moved: float = 0.0,
+    num_scored: int = 8,
 ) -> None:
     config = RunConfig.model_validate(config_tree(model, rows) | {"seed": seed})
     policy = load_policy(config.model)
@@ -56,7 +58,13 @@ def check(
     renderer = PromptRenderer(policy.tokenizer, config.data)
     prompts = [renderer.render(row) for row in read_rows(other)]
     check_consistent_setup(world, config)
-    check_consistent_content(world, policy=policy, prompts=prompts, config=config)
+    beliefs = Beliefs.about(prompt.index for prompt in prompts)
+    rates = rows.parent / "rates-of-this-host.jsonl"
+    rates.write_text(f'{{"row": 1, "num_right": 2, "num_scored": {num_scored}}}')
+    read_pass_rates(rates, beliefs)
+    check_consistent_content(
+        world, policy=policy, prompts=prompts, config=config, beliefs=beliefs
+    )
 
 
 def test_processes_with_the_same_before_them_pass(model_folder, rows_path):
@@ -72,6 +80,7 @@ def test_processes_with_the_same_before_them_pass(model_folder, rows_path):
         ({"seed": 1}, "run configuration"),
         ({"answer": "9"}, "rows"),
         ({"moved": 0.1}, "model"),
+        ({"num_scored": 9}, "pass rates"),
     ],
 )
 def test_another_one_on_another_host_is_refused(change, name, model_folder, rows_path):
