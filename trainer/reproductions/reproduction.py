@@ -328,7 +328,7 @@ def _run_seeds(chosen: Reproduction, args: argparse.Namespace) -> int:
             test="../test.jsonl" if "test" in files else "",
         )
         folder = out / f"seed-{seed}"
-        if not _has_finished(folder) and (code := _train(config, folder)):
+        if code := _train(config, folder):
             return code
         results[seed] = read_scores(chosen, folder)
     _report(chosen, results)
@@ -375,12 +375,26 @@ def _renamed(row: dict[str, Any], chosen: Reproduction) -> dict[str, Any]:
 
 
 def _train(config: RunConfig, folder: Path) -> int:
-    """Run it in a process of its own, which also resumes it; returns the exit code."""
+    """Run it in a process of its own, which also resumes it, unless it has finished.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ValueError: the folder has another run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "config.json"
+    file, log = folder / "config.json", folder / NAME
+    if log.exists() and RunConfig.model_validate_json(file.read_bytes()) != config:
+        raise ValueError(
+            f"{folder} has a run with other settings or another model. Name another "
+            "folder with --out."
+        )
+    if any(isinstance(event, RunFinished) for event in _events(folder)):
+        return 0
     file.write_text(config.model_dump_json(indent=2), encoding="utf-8")
     command = [sys.executable, "-m", "trainer", "run", str(file), "--out", str(folder)]
-    command += ["--resume"] if (folder / NAME).exists() else []
+    command += ["--resume"] if log.exists() else []
     with subprocess.Popen(command) as trainer:
         # A terminal's Ctrl-C has reached the trainer too.
         signal.signal(signal.SIGINT, lambda *_: None)
@@ -392,10 +406,6 @@ def _events(folder: Path) -> Iterator[Event]:
     """Yield the events of a run's last attempt; a line that was cut off is none."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as lines:
         yield from (parse_event(line) for line in lines if line.endswith(b"\n"))
-
-
-def _has_finished(folder: Path) -> bool:
-    return any(isinstance(event, RunFinished) for event in _events(folder))
 
 
 def read_scores(chosen: Reproduction, folder: Path) -> dict[str, float | None]:
@@ -414,4 +424,6 @@ def _read_rows(file: Path) -> list[dict[str, Any]]:
 
 def _write_rows(file: Path, rows: list[dict[str, Any]]) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        raise ValueError(f"{file} has other rows. Name another folder with --out.")
     file.write_text(text, encoding="utf-8")

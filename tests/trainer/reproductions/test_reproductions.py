@@ -237,6 +237,27 @@ def test_what_cannot_be_run_is_refused(arguments, fragment, tmp_path, capsys):
     assert fragment in capsys.readouterr().err
 
 
+def test_the_result_of_another_run_is_not_reported(tmp_path, capsys):
+    folder = tmp_path / "seed-0"
+    folder.mkdir()
+    place = {"type": "run_finished", "attempt": 1, "time": 0, "step": 60, "line": 1}
+    (folder / "events.jsonl").write_text(json.dumps(place) + "\n")
+    config = load_reproduction("rlox-toy").config(model="another", seed=0)
+    (folder / "config.json").write_text(config.model_dump_json())
+    command = ["reproduce", "rlox-toy", "--out", str(tmp_path), "--seeds", "1"]
+
+    assert main(command) == 2
+    assert str(folder) in capsys.readouterr().err
+    rows = {"model": "another", "rows": "../rows.jsonl"}
+    config = load_reproduction("rlox-toy").config(**rows, seed=0)
+    (folder / "config.json").write_text(config.model_dump_json(exclude_defaults=True))
+    command += ["--model", "another"]
+    assert main(command) == 0
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"prompt": "a", "answer": "b"}\n')
+    assert main([*command, "--rows", str(own)]) == 2
+
+
 def test_a_log_that_was_cut_off_is_read_up_to_there(tmp_path):
     place = {"type": "step_finished", "attempt": 1, "time": 0, "step": 1}
     line = json.dumps(place | {"line": 1, "metrics": {"eval/heldout/mean": 0.5}})
