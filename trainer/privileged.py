@@ -27,16 +27,21 @@ def check_context(
     *,
     num_positions: int | None = None,
 ) -> None:
-    """Refuse a column that no row has, and prompts that are too long with it.
+    """Refuse a column that no row has, and prompts that are too long with it, or that
+    leave no room for a completion.
 
     Raises:
         ValueError: naming the column or the first row.
     """
     reference, limit = config.reference, prompt_limit(config, num_positions)
-    if reference.context != "column":
+    if reference.context == "none":
         return
-    contexts = [(row, column_text(row, reference.context_column)) for row in rows]
-    if not any(context for _, context in contexts):
+    is_column = reference.context == "column"
+    contexts = [
+        (row, column_text(row, reference.context_column) if is_column else "")
+        for row in rows
+    ]
+    if is_column and not any(context for _, context in contexts):
         raise ValueError(
             f'No row has the column "{reference.context_column}" that '
             "reference.context_column names. Name a column of the dataset, or answer."

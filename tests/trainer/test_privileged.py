@@ -230,6 +230,19 @@ def test_completions_without_a_context_have_no_gradient_and_no_distance(
     assert "distill/agreement" in measured
 
 
+def test_a_prompt_that_leaves_no_room_for_a_completion_is_refused_before_the_run(
+    renderer, rows_path
+):
+    def check(num_tokens: int) -> None:
+        reads = {"context": "best_of_group", "max_prompt_tokens": num_tokens}
+        config = config_of(Path("m"), rows_path, reference=reads)
+        check_context([row_of()], renderer, config)
+
+    check(5)  # of ">1+2="
+    with pytest.raises(ValueError, match=r"line 1.*5 tokens"):
+        check(4)
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
