@@ -54,8 +54,8 @@ FAULTS = [
     Fault(
         "L1",
         "trainer/algorithm/loss.py",
-        "losses = -torch.minimum(ratio * advantages, bounded * advantages)",
-        "losses = -torch.maximum(ratio * advantages, bounded * advantages)",
+        "-torch.minimum(ratio * advantages, bounded * advantages)",
+        "-torch.maximum(ratio * advantages, bounded * advantages)",
         "tests/trainer/algorithm/test_losses.py",
     ),
     Fault(
@@ -68,15 +68,15 @@ FAULTS = [
     Fault(
         "L3",
         "trainer/algorithm/loss.py",
-        "return torch.where(advantages < 0, capped, losses)",
-        "return torch.where(advantages > 0, capped, losses)",
+        "losses = torch.where(bad, capped, losses)",
+        "losses = torch.where(good, capped, losses)",
         "tests/trainer/algorithm/test_losses.py",
     ),
     Fault(
         "L4",
         "trainer/algorithm/loss.py",
-        "return -bounded.detach() * advantages * logprobs",
-        "return -bounded * advantages * logprobs",
+        "-bounded.detach() * advantages * logprobs",
+        "-bounded * advantages * logprobs",
         "tests/trainer/algorithm/test_losses.py",
     ),
     Fault(

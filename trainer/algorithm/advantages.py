@@ -62,18 +62,13 @@ def group_advantages(
         float64 [P, G].
 
     Raises:
-        ValueError: rewards are not [P, G], infinite, or negative with scale "mean";
-            or credit is "process" or "preference", or baseline "length_weighted" has
-            no lengths, which need more than rewards.
+        ValueError: rewards are infinite, or negative with scale "mean"; or credit is
+            "process" or "preference", or baseline "length_weighted" has no lengths,
+            which need more than rewards.
 
     >>> group_advantages(np.array([[1.0, 0.0]]), AdvantageConfig(ddof=0)).round(4)
     array([[ 0.9998, -0.9998]])
     """
-    if rewards.ndim != 2:
-        raise ValueError(
-            f"Rewards must have the shape [prompts, completions]; got "
-            f"{list(rewards.shape)}."
-        )
     rewards = rewards.astype(np.float64)
     if np.isinf(rewards).any():
         raise ValueError("A reward is infinite. Bound the rule that returned it.")
@@ -269,11 +264,6 @@ def rule_advantages(
     Returns:
         float64 [P, G].
     """
-    if rule_rewards.ndim != 3 or rule_rewards.shape[2] != len(weights):
-        raise ValueError(
-            f"Got rewards of shape {list(rule_rewards.shape)} and {len(weights)} "
-            "weights; the shape must be [prompts, completions, rules]."
-        )
     total = np.zeros(rule_rewards.shape[:2])
     for index, weight in enumerate(weights):
         rewards = rule_rewards[:, :, index]
@@ -304,26 +294,7 @@ def process_advantages(
 
     Returns:
         One float64 array [num_tokens] per completion.
-
-    Raises:
-        ValueError: lists of different length, ends that do not rise, or one past the
-            completion's last token.
     """
-    if not len(step_rewards) == len(step_ends) == len(num_tokens):
-        raise ValueError(
-            f"Got {len(step_rewards)} lists of step rewards, {len(step_ends)} of step "
-            f"ends and {len(num_tokens)} lengths; the counts must be equal."
-        )
-    for index, (rewards, ends, length) in enumerate(
-        zip(step_rewards, step_ends, num_tokens, strict=True)
-    ):
-        rises = all(a < b for a, b in zip([0, *ends], [*ends, length + 1], strict=True))
-        if len(rewards) != len(ends) or not rises:
-            raise ValueError(
-                f"Completion {index} has {len(rewards)} step rewards and step ends "
-                f"{ends!r} in {length} tokens. Give each step one reward and one end; "
-                f"ends increase up to {length}."
-            )
     size = group_size or max(len(step_rewards), 1)
     pooled = [
         [reward for rewards in step_rewards[first : first + size] for reward in rewards]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
@@ -49,7 +50,16 @@ def compares_with_the_old_policy(loss: LossConfig) -> bool:
     return loss.old_logprobs == "policy" and uses_ratio
 
 
-def surrogate_losses(
+class Surrogate(NamedTuple):
+    """Each token's policy loss [B, T], and where a bound takes its gradient."""
+
+    losses: torch.Tensor
+    low: torch.Tensor  # bool, as the other two: below the lower bound
+    high: torch.Tensor
+    dual: torch.Tensor  # the loss of a bad token is capped
+
+
+def surrogate_of(
     logprobs: torch.Tensor,
     old_logprobs: torch.Tensor,
     ratio: torch.Tensor,
@@ -58,8 +68,8 @@ def surrogate_losses(
     config: LossConfig,
     *,
     correction: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return each token's policy loss, [B, T]; r = ratio, A = advantage, ℓ = ln r.
+) -> Surrogate:
+    """Return each token's policy loss; r = ratio, A = advantage, ℓ = ln r.
 
     - clip, gspo: -min(r·A, clip(r, 1-low, 1+high)·A); with dual_clip = c, where A < 0
       the loss is at most -c·A (arXiv:1912.09729). Clip with KL-Cov: -A·r.
@@ -76,13 +86,17 @@ def surrogate_losses(
       (arXiv:2602.10693).
     """
     bounded = ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    low, high = ratio < 1 - config.clip_low, ratio > 1 + config.clip_high
+    never = torch.zeros_like(low)
+    good, bad = advantages > 0, advantages < 0
     match config.surrogate:
         case "reinforce":
-            return -advantages * logprobs
+            return Surrogate(-advantages * logprobs, never, never, never)
         case "clip" if config.covariance == "kl":
-            return -advantages * ratio
+            return Surrogate(-advantages * ratio, never, never, never)
         case "cispo":
-            return -bounded.detach() * advantages * logprobs
+            losses = -bounded.detach() * advantages * logprobs
+            return Surrogate(losses, low, high, never)
         case "dppo_tv" | "dppo_kl":
             low, high = leaves_region(
                 config,
@@ -93,28 +107,30 @@ def surrogate_losses(
             # above the cap 1 + ln π - stop_gradient(ln π) is 1, with ln π's gradient
             slope = config.importance_cap * (1 + logprobs - logprobs.detach())
             held = torch.where(ratio > config.importance_cap, slope, ratio)
-            return torch.where(low | high, 0.0, -advantages * held)
+            losses = torch.where(low | high, 0.0, -advantages * held)
+            return Surrogate(losses, low, high, never)
         case "sapo":
             positive, negative = config.sapo_tau_positive, config.sapo_tau_negative
-            tau = torch.full_like(ratio, positive).where(advantages > 0, negative)
-            return -advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
+            tau = torch.full_like(ratio, positive).where(good, negative)
+            losses = -advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
+            return Surrogate(losses, never, never, never)
         case "gmpo":
             log_ratio = ratio.log()
+            low, high = log_ratio < -config.clip_low, log_ratio > config.clip_high
+            low, high = low & bad, high & good
             inside = log_ratio.clamp(-config.clip_low, config.clip_high)
-            log_ratio = torch.where(
-                advantages > 0,
-                torch.minimum(log_ratio, inside),
-                torch.maximum(log_ratio, inside),
-            )
-            return -advantages * _sequence_mean(log_ratio, mask).exp()
+            held = torch.where(low | high, inside, log_ratio)
+            losses = -advantages * _sequence_mean(held, mask).exp()
+            return Surrogate(losses, low, high, never)
         case "vespo":
             weight = _vespo_weight(ratio, correction, advantages, mask, config)
-            return -weight * advantages * logprobs
-    losses = -torch.minimum(ratio * advantages, bounded * advantages)
-    if config.dual_clip is None:
-        return losses
-    capped = torch.minimum(losses, -config.dual_clip * advantages)
-    return torch.where(advantages < 0, capped, losses)
+            return Surrogate(-weight * advantages * logprobs, never, never, never)
+    losses, dual = -torch.minimum(ratio * advantages, bounded * advantages), never
+    if config.dual_clip is not None:
+        capped = torch.minimum(losses, -config.dual_clip * advantages)
+        losses = torch.where(bad, capped, losses)
+        dual = bad & (ratio > config.dual_clip)
+    return Surrogate(losses, low & bad, high & good, dual)
 
 
 def _vespo_weight(
@@ -147,43 +163,6 @@ def _sequence_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Mean over each sequence's tokens, at all of its places, [B, T]."""
     length = mask.sum(dim=1, keepdim=True).clamp(min=1)
     return ((values * mask).sum(dim=1, keepdim=True) / length).expand_as(values)
-
-
-def clipped_tokens(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    ratio: torch.Tensor,
-    advantages: torch.Tensor,
-    config: LossConfig,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return where the lower, the upper and the dual bound take the gradient; bool [B,
-    T].
-    """
-    low, high = ratio < 1 - config.clip_low, ratio > 1 + config.clip_high
-    never = torch.zeros_like(low)
-    good, bad = advantages > 0, advantages < 0
-    match config.surrogate:
-        case "reinforce" | "sapo" | "vespo":
-            return never, never, never
-        case "clip" if config.covariance == "kl":
-            return never, never, never
-        case "cispo":
-            return low, high, never
-        case "dppo_tv" | "dppo_kl":
-            low, high = leaves_region(
-                config,
-                logprobs=logprobs.detach(),
-                old_logprobs=old_logprobs,
-                advantages=advantages,
-            )
-            return low, high, never
-        case "gmpo":
-            log_ratio = ratio.log()
-            low, high = log_ratio < -config.clip_low, log_ratio > config.clip_high
-            return low & bad, high & good, never
-        case _:
-            dual = never if config.dual_clip is None else ratio > config.dual_clip
-            return low & bad, high & good, dual & bad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +199,6 @@ def objective(
     `kept` [B, T] is 0 on tokens whose entropy is too low, `chosen` 1 on those that the
     covariance chose; None where there is no such choice.
     """
-    _check_shapes(logprobs, old_logprobs, advantages, mask)
     mask = mask.to(logprobs.dtype)
     # Padding may hold anything, -inf too; 0 there keeps 0 · inf = NaN out of the sum.
     inside = mask > 0
@@ -237,7 +215,7 @@ def objective(
     correction: torch.Tensor | None = None
     if config.corrects_ratio:
         correction = importance_weights(config, gap.detach())
-    losses = surrogate_losses(
+    losses, low, high, dual = surrogate_of(
         logprobs,
         old_logprobs,
         ratio,
@@ -275,7 +253,6 @@ def objective(
     differs = config.kl_aggregation not in (None, config.aggregation)
     if not differs:
         losses = losses + penalty
-    low, high, dual = clipped_tokens(logprobs, old_logprobs, ratio, advantages, config)
     if covered is None:
         covered = inside.flatten().nonzero().squeeze(1)
     if kl is not None and reference_logprobs is not None:
@@ -352,8 +329,7 @@ def _gaps(
     """
     if not config.reads_gaps:
         return torch.zeros_like(mask)
-    if sampling_logprobs is None:
-        raise ValueError("A correction of the loss needs sampling log-probs; got none.")
+    assert sampling_logprobs is not None
     is_known = (mask > 0) & ~sampling_logprobs.isnan()
     return torch.where(is_known, logprobs - sampling_logprobs, 0.0)
 
@@ -373,12 +349,7 @@ def _kl_penalty(
     """
     if kl_coef == 0 or config.kl_in != "loss":
         return 0.0
-    if kl is None:
-        what = "KL" if config.kl_estimator == "full" else "log-probs"
-        raise ValueError(
-            f'A KL weight of {kl_coef:g} with the estimator "{config.kl_estimator}"'
-            f" needs the reference's {what}; got none."
-        )
+    assert kl is not None
     if not config.kl_ratio:
         return kl_coef * kl
     if config.kl_clamp is not None:  # a bounded KL has no gradient
@@ -393,10 +364,7 @@ def _entropy_bonus(
 ) -> torch.Tensor | float:
     if coef == 0:
         return 0.0
-    if entropy is None:
-        raise ValueError(
-            f"An entropy weight of {coef:g} needs the entropy of each token; got none."
-        )
+    assert entropy is not None
     return coef * torch.where(inside, entropy, 0.0)
 
 
@@ -425,31 +393,7 @@ def aggregate(
         case "sequence_mean_token_sum":
             return losses.sum() / max(totals.num_sequences, 1)
         case "constant":
-            if config.constant_length is None:
-                raise ValueError(
-                    'aggregation = "constant" needs constant_length, such as the '
-                    "largest number of new tokens."
-                )
+            assert config.constant_length is not None  # as in `loss_of_run`
             return losses.sum() / (
                 max(totals.num_sequences, 1) * config.constant_length
             )
-
-
-def _check_shapes(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-) -> None:
-    allowed = (logprobs.shape, logprobs.shape[:1], (*logprobs.shape[:1], 1))
-    if (
-        logprobs.ndim != 2
-        or old_logprobs.shape != logprobs.shape
-        or mask.shape != logprobs.shape
-        or tuple(advantages.shape) not in {tuple(shape) for shape in allowed}
-    ):
-        raise ValueError(
-            "Log-probs, old log-probs and mask must be [B, T] and advantages [B] or "
-            f"[B, T]; got {list(logprobs.shape)}, {list(old_logprobs.shape)}, "
-            f"{list(mask.shape)} and {list(advantages.shape)}."
-        )

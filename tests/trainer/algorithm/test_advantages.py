@@ -143,11 +143,6 @@ def test_infinite_rewards_are_refused():
         advantages([1, math.inf])
 
 
-def test_rewards_must_be_groups():
-    with pytest.raises(ValueError, match=r"\[prompts, completions\]"):
-        group_advantages(np.zeros(4), AdvantageConfig())
-
-
 def slow(group: list[float], baseline: str, scale: str, ddof: int) -> list[float]:
     """Group advantages in plain Python, one completion at a time."""
     scored = [reward for reward in group if not math.isnan(reward)]
@@ -499,12 +494,6 @@ def test_completions_without_steps_have_no_advantage():
     found = process_advantages([[], []], [[], []], [2, 1], AdvantageConfig())
 
     assert [tokens.tolist() for tokens in found] == [[0, 0], [0]]
-
-
-@pytest.mark.parametrize("ends", [[3, 2], [2, 5], [0, 2], [2]])
-def test_step_ends_must_rise_within_the_completion(ends):
-    with pytest.raises(ValueError, match="Completion 0"):
-        process_advantages([[1, 0]], [ends], [4], AdvantageConfig())
 
 
 def test_credit_that_needs_more_than_rewards_is_refused():

@@ -290,22 +290,3 @@ def test_kl_in_the_reward_is_left_out_of_the_loss():
 
     assert loss.item() == 0.0
     assert metrics["kl/mean"] > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"kl_coef": 0.1}, "reference"),
-        ({"entropy_coef": 0.1}, "entropy"),
-        ({"importance_correction": "token_mask"}, "sampling log-probs"),
-    ],
-)
-def test_a_loss_setting_requires_its_inputs(options, named):
-    with pytest.raises(ValueError, match=named):
-        policy_loss(
-            torch.zeros(1, 2),
-            torch.zeros(1, 2),
-            torch.zeros(1),
-            torch.ones(1, 2),
-            LossConfig(**options),
-        )

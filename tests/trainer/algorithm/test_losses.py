@@ -126,13 +126,6 @@ def test_the_gradient_coefficient_of_a_token():
     assert -logprob.grad.item() == pytest.approx(0.80885611, abs=5e-9)
 
 
-def test_a_constant_divisor_must_be_given():
-    with pytest.raises(ValueError, match="constant_length"):
-        policy_loss(
-            LOGPROBS, LOGPROBS, ADVANTAGES, MASK, LossConfig(aggregation="constant")
-        )
-
-
 # Each surrogate at work on LOGPROBS: values of the four tokens, by hand.
 HAND = {
     "clip": (-0.7, -1.1, -1.2, 0.8),
@@ -284,11 +277,6 @@ def test_the_dual_clip_counts_bad_tokens_that_it_silences(surrogate, share):
     assert metrics["clip/frac"] == share
     assert ratios.grad is not None
     assert (ratios.grad == 0).double().mean().item() == share
-
-
-def test_shapes_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 3\], \[2, 3\] and \[3\]"):
-        policy_loss(LOGPROBS, LOGPROBS, torch.zeros(3), MASK, LossConfig())
 
 
 Rows = list[list[float]]
