@@ -60,63 +60,51 @@ def describe(config: RunConfig) -> dict[str, str]:
     if compares:
         group_of_one = {"zero": "0", "raw": "its reward"}[advantage.singleton]
 
-    ratio = _WITHOUT_BOUNDS.get(loss.surrogate, "").format(loss)
-    if not ratio:
-        ratio = (
-            f"{loss.surrogate} −{loss.clip_low:g}, +{loss.clip_high:g}"
-            + (f", dual {loss.dual_clip:g}" if loss.dual_clip else "")
-            + (", to the sampler" if loss.old_logprobs == "sampling" else "")
+    ratio = _WITHOUT_BOUNDS.get(loss.surrogate, "").format(loss) or _listed(
+        f"{loss.surrogate} −{loss.clip_low:g}, +{loss.clip_high:g}",
+        loss.dual_clip and f"dual {loss.dual_clip:g}",
+        loss.old_logprobs == "sampling" and "to the sampler",
+    )
+    corrections = _listed(
+        *(
+            text.format(loss)
+            for name, text in _CORRECTIONS.items()
+            if getattr(loss, name)
         )
-    corrections = [
-        text.format(loss) for name, text in _CORRECTIONS.items() if getattr(loss, name)
-    ]
+    )
     aggregation = _AGGREGATIONS[loss.aggregation].format(
         config.loss_of_run.constant_length
     )
-    left_out = ["truncated"] if loss.mask_truncated else []
-    left_out += ["end token"] if loss.mask_end_token else []
+    left_out = _listed(
+        loss.mask_truncated and "truncated", loss.mask_end_token and "end token"
+    )
     tokens = "completion" + (", prompt" if loss.include_prompt else "")
-    tokens += f" without {', '.join(left_out)}" if left_out else ""
+    tokens += f" without {left_out}" if left_out else ""
 
     kl = kind = "none"
     if loss.kl_coef != 0:
         estimator = loss.kl_estimator + (" × ratio" if loss.kl_ratio else "")
-        kl = f"{loss.kl_coef:g} × {estimator} in the {loss.kl_in}"
-        kl += f", within ±{loss.kl_clamp:g}" if loss.kl_clamp else ""
-        if loss.kl_aggregation not in (None, loss.aggregation):
-            kl += f", {_AGGREGATIONS[loss.kl_aggregation]}"
-        every = reference.reset_every_steps
-        kind = "teacher" if reference.model else reference.kind
+        kl = _listed(
+            f"{loss.kl_coef:g} × {estimator} in the {loss.kl_in}",
+            loss.kl_clamp and f"within ±{loss.kl_clamp:g}",
+            loss.kl_aggregation not in (None, loss.aggregation)
+            and _AGGREGATIONS[loss.kl_aggregation],
+        )
         reads = {
-            "column": reference.context_column,
-            "best_of_group": "the best of group",
+            "column": f" that reads {reference.context_column}",
+            "best_of_group": " that reads the best of group",
         }
-        if reference.context in reads:
-            kind += f" that reads {reads[reference.context]}"
-        kind += f", reset every {every:,}" if every else ""
-        if reference.mix_every_steps:
-            kind += f", mixed by {reference.mix_alpha:g}"
+        every = reference.reset_every_steps
+        kind = _listed(
+            ("teacher" if reference.model else reference.kind)
+            + reads.get(reference.context, ""),
+            every and f"reset every {every:,}",
+            reference.mix_every_steps and f"mixed by {reference.mix_alpha:g}",
+        )
 
     passes, minibatches = optim.updates_per_batch, optim.minibatches
-    updates = f"{passes * minibatches}"
-    updates += f", {minibatches} minibatches" if minibatches > 1 else ""
-    updates += f", {passes} passes" if passes > 1 else ""
-    rate = f"{optim.learning_rate:g} {optim.schedule}"
-    rate += f", warm-up {optim.warmup_steps:,}" if optim.warmup_steps else ""
-    rate += f", decay {optim.weight_decay:g}" if optim.weight_decay else ""
-    every = optim.reset_every_steps
-    rate += f", reset every {every:,}" if every else ""
-    norm = optim.max_grad_norm
-
-    temperature = f"{rollout.temperature:g}"
-    temperature += f", top-p {rollout.top_p:g}" if rollout.top_p < 1 else ""
-    temperature += f", top-k {rollout.top_k}" if rollout.top_k else ""
-    if config.logprob_temperature != rollout.temperature:
-        temperature += f", log-probs at {config.logprob_temperature:g}"
-    new_tokens = f"{rollout.max_new_tokens:,}"
-    if buffer := config.reward.overlong_buffer_tokens:
-        most = f"{config.reward.overlong_penalty:g}"
-        new_tokens += f", the last {buffer:,} cost up to {most}"
+    every, norm = optim.reset_every_steps, optim.max_grad_norm
+    buffer = config.reward.overlong_buffer_tokens
     reward, steps = _recipe(config.reward.recipe), config.reward.step_recipe
     return {
         "Advantage": _advantage(config),
@@ -124,19 +112,43 @@ def describe(config: RunConfig) -> dict[str, str]:
         "Group of one completion": group_of_one,
         "Groups with equal rewards": _DYNAMIC_SAMPLING[rollout.dynamic_sampling],
         "Ratio and clip": ratio,
-        "Sampler correction": ", ".join(corrections) or "none",
+        "Sampler correction": corrections or "none",
         "Loss aggregation": aggregation,
         "Tokens": tokens,
         "KL": kl,
         "Reference": kind,
-        "Updates per batch": updates,
+        "Updates per batch": _listed(
+            f"{passes * minibatches}",
+            minibatches > 1 and f"{minibatches} minibatches",
+            passes > 1 and f"{passes} passes",
+        ),
         "Prompts × completions": f"{rollout.prompts_per_step:,} × {rollout.group_size}",
-        "Temperature": temperature,
-        "New tokens": new_tokens,
-        "Learning rate": rate,
+        "Temperature": _listed(
+            f"{rollout.temperature:g}",
+            rollout.top_p < 1 and f"top-p {rollout.top_p:g}",
+            rollout.top_k and f"top-k {rollout.top_k}",
+            config.logprob_temperature != rollout.temperature
+            and f"log-probs at {config.logprob_temperature:g}",
+        ),
+        "New tokens": _listed(
+            f"{rollout.max_new_tokens:,}",
+            buffer
+            and f"the last {buffer:,} cost up to {config.reward.overlong_penalty:g}",
+        ),
+        "Learning rate": _listed(
+            f"{optim.learning_rate:g} {optim.schedule}",
+            optim.warmup_steps and f"warm-up {optim.warmup_steps:,}",
+            optim.weight_decay and f"decay {optim.weight_decay:g}",
+            every and f"reset every {every:,}",
+        ),
         "Max gradient norm": "none" if norm is None else f"{norm:g}",
         "Reward": f"{reward}; each step {_recipe(steps)}" if steps else reward,
     }
+
+
+def _listed(*parts: str | float | None) -> str:
+    """Join the parts that there are with commas."""
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _advantage(config: RunConfig) -> str:
