@@ -15,6 +15,14 @@ _MAX_RANKS = 1_024
 
 def complaints(config: Settings) -> Iterator[str]:
     """Yield a sentence for each disagreement: what is asked for, and what to do."""
+    for check in (
+        *(_sizes, _reference, _kl, _entropy, _credit, _steps, _overlong, _sampling),
+        *(_curriculum, _environment, _engine, _one_step_off, _ranks),
+    ):
+        yield from check(config)
+
+
+def _sizes(config: Settings) -> Iterator[str]:
     optim = config.optim
     if optim.minibatches > config.rollout.prompts_per_step:
         yield (
@@ -27,30 +35,24 @@ def complaints(config: Settings) -> Iterator[str]:
             f'Weights with model.quantization = "{config.model.quantization}" cannot '
             "be trained. Set model.lora_rank to train adapters on them."
         )
-    yield from _reference(config)
-    yield from _kl(config)
-    yield from _entropy(config)
-    yield from _credit(config)
-    yield from _steps(config)
-    buffer, longest = (
-        config.reward.overlong_buffer_tokens,
-        config.rollout.max_new_tokens,
-    )
-    if buffer > longest:
+
+
+def _overlong(config: Settings) -> Iterator[str]:
+    buffer = config.reward.overlong_buffer_tokens
+    if buffer > config.rollout.max_new_tokens:
         yield (
             f"reward.overlong_buffer_tokens is {buffer}, but completions have at most "
-            f"{longest} tokens. Lower it or raise rollout.max_new_tokens."
+            f"{config.rollout.max_new_tokens} tokens. Lower it or raise "
+            "rollout.max_new_tokens."
         )
     if buffer > 0 and any(r.name == "overlong" for r in config.reward.recipe.rules):
         yield (
             'A rule is named "overlong", which is reserved for the penalty of '
             "reward.overlong_buffer_tokens. Rename the rule."
         )
-    yield from _sampling(config)
-    yield from _curriculum(config)
-    yield from _environment(config)
-    yield from _engine(config)
-    yield from _one_step_off(config)
+
+
+def _ranks(config: Settings) -> Iterator[str]:
     distributed = config.distributed
     if distributed.where == "machine" and distributed.num_nodes > 1:
         yield (

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -265,32 +265,31 @@ def needed_packages(config: RunConfig) -> list[PackageNeed]:
     return list(needs.values())
 
 
-def _needs_of(config: RunConfig) -> Iterable[PackageNeed]:
+def _needs_of(config: RunConfig) -> Iterator[PackageNeed]:
     model = config.model
-    if config.optim.optimizer == "adamw_8bit":
-        yield PackageNeed(
-            package="bitsandbytes",
-            setting='optim.optimizer = "adamw_8bit"',
-            otherwise='"adamw"',
-        )
-    if model.quantization == "4bit":
-        yield PackageNeed(
-            package="bitsandbytes",
-            setting='model.quantization = "4bit"',
-            otherwise='"none"',
-        )
-    if model.lora_rank > 0:
-        yield PackageNeed(
-            package="peft",
-            setting=f"model.lora_rank = {model.lora_rank}",
-            otherwise="0",
-        )
-    if config.rollout.engine == "vllm":
-        yield PackageNeed(
-            package="vllm",
-            setting='rollout.engine = "vllm"',
-            otherwise='"transformers"',
-        )
+    for package, is_needed, setting, otherwise in (
+        (
+            "bitsandbytes",
+            config.optim.optimizer == "adamw_8bit",
+            'optim.optimizer = "adamw_8bit"',
+            '"adamw"',
+        ),
+        (
+            "bitsandbytes",
+            model.quantization == "4bit",
+            'model.quantization = "4bit"',
+            '"none"',
+        ),
+        ("peft", model.lora_rank > 0, f"model.lora_rank = {model.lora_rank}", "0"),
+        (
+            "vllm",
+            config.rollout.engine == "vllm",
+            'rollout.engine = "vllm"',
+            '"transformers"',
+        ),
+    ):
+        if is_needed:
+            yield PackageNeed(package=package, setting=setting, otherwise=otherwise)
 
 
 def installed_packages() -> list[str]:
