@@ -8,10 +8,11 @@ from typing import Any
 
 from trainer.config import RunConfig
 from trainer.hub import CONFIG, find_file
-from trainer.model.budget import memory_of
-from trainer.model.loading import read_settings
+from trainer.model.budget import GpuMemory, memory_of
+from trainer.model.loading import num_parameters, read_settings
 from trainer.model.policy import Policy
-from trainer.sizes.memory import estimate
+from trainer.sizes.memory import MemoryEstimate, estimate
+from trainer.sizes.model_sizes import dimensions_of
 from trainer.tokenizers import end_ids, load_tokenizer
 
 
@@ -89,20 +90,30 @@ def parks_teacher(config: RunConfig, policy: Policy) -> bool:
     stays = policy.whole is not policy or config.loss.kl_estimator == "full"
     if memory is None or stays:
         return False
-    file = find_file(config.model.path, CONFIG, config.model.revision)
+    estimated = estimate_on(memory, config)
+    return estimated is None or estimated.parks_teacher
+
+
+def estimate_on(memory: GpuMemory, config: RunConfig) -> MemoryEstimate | None:
+    """Estimate a run on a GPU; None where the sizes of its models are not known."""
+    path, revision = config.model.path, config.model.revision
+    file = find_file(path, CONFIG, revision)
     if file is None:
-        return True
+        return None
+    settings = json.loads(file.read_bytes())
     try:
         estimated = estimate(
             config,
-            json.loads(file.read_bytes()),
+            settings,
             on_gpu=True,
             gpu_bytes=memory.total_bytes(),
             teachers=teacher_settings(config),
         )
-    except ValueError:
-        return True
-    return estimated.parks_teacher
+        num_weights = dimensions_of(settings).num_parameters
+    except ValueError:  # the sizes of this kind are not known
+        return None
+    is_known = num_weights <= 1.05 * num_parameters(path, revision=revision)
+    return estimated if is_known else None
 
 
 def teachers_of(config: RunConfig) -> Iterator[tuple[str, str | None]]:

@@ -25,17 +25,16 @@ from trainer.console import print_line
 from trainer.curriculum import Beliefs, read_pass_rates
 from trainer.data import Prompt, PromptRenderer, read_rows, split_rows
 from trainer.events import RunResumed, RunStarted, Warned
-from trainer.hub import CONFIG, check_source, find_file
+from trainer.hub import check_source
 from trainer.model.budget import MemoryBudget, memory_of
 from trainer.model.loading import (
     NUM_ROWS,
     model_fingerprint,
-    num_parameters,
     pick_device,
 )
 from trainer.model.policy import Policy
 from trainer.model.reference import reference_server
-from trainer.model.teacher import check_teacher, teacher_settings, teachers_of
+from trainer.model.teacher import check_teacher, estimate_on, teachers_of
 from trainer.output.checkpoint import (
     restore_policy,
     saved_beliefs,
@@ -74,8 +73,6 @@ from trainer.run.state import (
 )
 from trainer.scoring import HERE, Scorer
 from trainer.seeding import seed_torch
-from trainer.sizes.memory import estimate
-from trainer.sizes.model_sizes import dimensions_of
 
 VERSION = "0.1.0"  # of Cohort, as in pyproject.toml
 
@@ -309,34 +306,21 @@ def check_memory(config: RunConfig, world: World = ALONE) -> int:
     distributed = config.distributed.model_copy(update=where | started)
     config = config.model_copy(update={"distributed": distributed})
     memory = memory_of(pick_device(config.model))
-    path, revision = config.model.path, config.model.revision
-    file = None if memory is None else find_file(path, CONFIG, revision)
     if memory is None:
         return num_each
-    if file is None:
+    found = estimate_on(memory, config)
+    if found is None:
         return world.size
-    settings, total = json.loads(file.read_bytes()), memory.total_bytes()
-    try:
-        found = estimate(
-            config,
-            settings,
-            on_gpu=True,
-            gpu_bytes=total,
-            teachers=teacher_settings(config),
-        )
-        estimated = dimensions_of(settings).num_parameters
-    except ValueError:  # the sizes of this kind are not known
-        return world.size
-    is_known = estimated <= 1.05 * num_parameters(path, revision=revision)
+    total = memory.total_bytes()
     # a parked teacher is there while it is asked
     needed = found.always + (found.measuring if found.parks_teacher else 0)
-    if is_known and needed > total:
+    if needed > total:
         raise ValueError(
             f"The model, its optimizer and references need {needed / 2**30:.1f} "
             f"GiB on each GPU, which has {total / 2**30:.1f} GiB. Use LoRA "
             "(model.lora_rank), more GPUs or a smaller model."
         )
-    return found.num_shards if is_known else world.size
+    return found.num_shards
 
 
 def _spread(
