@@ -75,16 +75,12 @@ class Gathered:
             yield from group.scores
 
     @property
-    def num_completions(self) -> int:
-        """The number of completions in all rounds, dropped ones too."""
-        return sum(len(group.completions) for group in [*self.groups, *self.dropped])
-
-    @property
     def metrics(self) -> dict[str, float | None]:
         """The time of scoring and of environments, and what dynamic sampling cost and
         left out.
         """
-        completions = [c for g in [*self.groups, *self.dropped] for c in g.completions]
+        groups = [*self.groups, *self.dropped]
+        completions = [c for group in groups for c in group.completions]
         replies = [t for c in completions for t in c.turns if t.author != "policy"]
         of_environments: dict[str, float | None] = {
             "time/environment": sum(reply.seconds or 0.0 for reply in replies),
@@ -95,8 +91,9 @@ class Gathered:
             **(of_environments if replies else {}),
             "sampling/num_rounds": float(self.num_rounds),
             "sampling/num_dropped": float(len(self.dropped)),
+            "sampling/frac_dropped": len(self.dropped) / len(groups),
             "sampling/num_tokens": float(self.num_sampled_tokens),
-            "sampling/num_completions": float(self.num_completions),
+            "sampling/num_completions": float(len(completions)),
             "sampling/without_signal": float(not self.has_signal),
         }
 

@@ -87,17 +87,14 @@ class TokenStatistics:
             "clip/frac_high": _mean(self.high),
             "clip/frac_dual": _mean(self.dual),
         }
-        if self.kl is not None and samples_kl:
-            sampled = self.kl[~self.kl.isnan()]
-            if sampled.numel() > 0:
-                values["kl/mean"] = _mean(sampled)
-                values["kl/sampled_tokens"] = float(sampled.numel())
-        elif self.kl is not None:
-            kl = self.kl[~self.kl.isnan()]
-            if kl.numel() > 0:
-                values["kl/mean"] = _mean(kl)
-                values["kl/max"] = kl.max().item()
-                values["kl/p99"] = percentile(kl, 0.99)
+        kl = None if self.kl is None else self.kl[~self.kl.isnan()]
+        if kl is not None and kl.numel() > 0:
+            values["kl/mean"] = _mean(kl)
+            values |= (
+                {"kl/sampled_tokens": float(kl.numel())}
+                if samples_kl
+                else {"kl/max": kl.max().item(), "kl/p99": percentile(kl, 0.99)}
+            )
         if self.entropy is not None:
             values["entropy"] = _mean(self.entropy)
         if self.kept is not None:

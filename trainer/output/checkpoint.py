@@ -143,8 +143,8 @@ def save_checkpoint(
             save_batch(unfinished / _AHEAD, ahead)
         if beliefs is not None:
             beliefs.save(unfinished / _BELIEFS, digest=prompts_digest)
-        _write(unfinished / _CONTROLLERS, json.dumps(controllers).encode())
-        _write(unfinished / _STATE, json.dumps(position).encode())
+        (unfinished / _CONTROLLERS).write_bytes(json.dumps(controllers).encode())
+        (unfinished / _STATE).write_bytes(json.dumps(position).encode())
         return _seal(unfinished, folder / name)
 
     return world.from_main(finish)
@@ -186,7 +186,7 @@ def _seal(unfinished: Path, target: Path) -> SavedCheckpoint:
         for path, digest in files.items()
     }
     manifest = json.dumps({"files": listing}, indent=2, sort_keys=True).encode()
-    _write(unfinished / _MANIFEST, manifest)
+    (unfinished / _MANIFEST).write_bytes(manifest)
     for path in (*unfinished.rglob("*"), unfinished):
         _sync(path)
     _remove(target)
@@ -312,10 +312,6 @@ def _files(folder: Path) -> Iterator[Path]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _sync(path: Path) -> None:

@@ -20,7 +20,6 @@ from trainer.algorithm.advantages import Floats, group_std
 from trainer.algorithm.token_stats import TokenStatistics, sampling_kl
 from trainer.config import RunConfig
 from trainer.events import RankMeasured, RanksMeasured, Signal
-from trainer.gathering import Gathered
 from trainer.output.log import EventLog
 from trainer.parallel.world import World, waited_seconds
 from trainer.rewards.scoring import Score, signal_of
@@ -240,15 +239,6 @@ def update_metrics(
     }
 
 
-def sampling_metrics(gathered: Gathered) -> dict[str, float | None]:
-    """Return what dynamic sampling cost, and the share of groups that were not trained
-    on.
-    """
-    num_dropped = len(gathered.dropped)
-    share = num_dropped / (num_dropped + len(gathered.groups))
-    return gathered.metrics | {"sampling/frac_dropped": share}
-
-
 def weight_metrics(recipe: Recipe, *, step: int) -> dict[str, float | None]:
     """Return the weights that follow a schedule, at a step of the run."""
     return {
@@ -283,7 +273,7 @@ def step_metrics(
         | ({} if drawn is None else drawn.metrics(is_mixed))
         | completion_metrics(groups)
         | episode_metrics(groups)
-        | sampling_metrics(outcome.gathered)
+        | outcome.gathered.metrics
         | {"advantage/abs_mean": float(np.abs(outcome.advantages).mean())}
         | updated
         | {"lr": outcome.learning_rate}
