@@ -327,7 +327,7 @@ def _gaps(
     0 for a token whose log-prob the engine failed to report (NaN), and outside of the
     mask: there is nothing to correct. Where nothing reads it, all are 0.
     """
-    if not config.reads_gaps:
+    if not config.gap_settings:
         return torch.zeros_like(mask)
     assert sampling_logprobs is not None
     is_known = (mask > 0) & ~sampling_logprobs.isnan()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import torch
 
@@ -64,13 +65,7 @@ class TokenStatistics:
         """Return the statistics of what all processes went through, on the CPU."""
         if world.size == 1:
             return self
-        return TokenStatistics.joined(world.gather(self.on_cpu()))
-
-    def on_cpu(self) -> TokenStatistics:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return TokenStatistics(
-            **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # as above
-        )
+        return TokenStatistics.joined(world.gather(on_cpu(self)))
 
     def metrics(self, *, samples_kl: bool = False) -> dict[str, float]:
         """Return means, extremes and shares under the names that charts know.
@@ -115,6 +110,15 @@ class TokenStatistics:
                 values["distill/kl"] = _mean(gap)
                 values["distill/agreement"] = _mean(gap <= 0)
         return values
+
+
+Tensors = TypeVar("Tensors")
+
+
+def on_cpu(tensors: Tensors) -> Tensors:
+    """Return a dataclass of tensors with those that it has on the CPU."""
+    here = {name: v.cpu() for name, v in vars(tensors).items() if v is not None}
+    return replace(tensors, **here)  # type: ignore[type-var]  # dataclasses alone
 
 
 def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:

@@ -456,13 +456,8 @@ class LossConfig(Part):
         return self.surrogate == "vespo" and correction.startswith("sequence")
 
     @property
-    def reads_gaps(self) -> bool:
-        """A setting that compares the policy's log-probs with the rollout engine's."""
-        return bool(self.gap_settings)
-
-    @property
     def gap_settings(self) -> list[str]:
-        """Names of these settings."""
+        """Settings that compare the policy's log-probs with the rollout engine's."""
         names = "importance_correction", "geometric_mask", "off_policy_mask"
         found = [name for name in names if getattr(self, name) is not None]
         return found + ["sampler_penalty"] * (self.sampler_penalty > 0)

@@ -28,7 +28,7 @@ import torch
 
 from cohort.mismatch import GapMeasure, measure_gaps
 from trainer.algorithm.loss import BatchTotals, aggregate, compares_with_the_old_policy
-from trainer.algorithm.token_stats import TokenStatistics
+from trainer.algorithm.token_stats import TokenStatistics, on_cpu
 from trainer.config import LossConfig, RunConfig
 from trainer.model.microbatches import Minibatch
 from trainer.model.packing import MicroBatch
@@ -52,12 +52,6 @@ class TokenValues:
     clipped: torch.Tensor | None  # -1 low, 1 high, 2 dual, 0 not; None: has no bounds
     advantage: torch.Tensor
     coefficient: torch.Tensor
-
-    def on_cpu(self) -> TokenValues:
-        values = {name: getattr(self, name) for name in NAMES}
-        return TokenValues(
-            **{k: None if v is None else v.cpu() for k, v in values.items()}  # type: ignore[arg-type]  # None only where a field allows it
-        )
 
 
 def rows_of(micro: MicroBatch, kept: Collection[int]) -> list[int]:
@@ -160,7 +154,7 @@ def tokens_of_all(
 ) -> dict[int, TokenValues]:
     """Return what all processes found, by place in the step's batch, on the CPU."""
     tokens: dict[int, TokenValues] = {}
-    for part in world.gather({place: own[place].on_cpu() for place in own}):
+    for part in world.gather({place: on_cpu(own[place]) for place in own}):
         tokens |= part
     return tokens
 

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -119,12 +119,12 @@ class Run:
             self.engine.close()
 
 
+@dataclass
 class Setbacks:
     """Counts skipped updates in a row, and how often they sent the run back."""
 
-    def __init__(self) -> None:
-        self.num_skipped = 0  # in a row, the last update included
-        self.num_rollbacks = 0
+    num_skipped: int = 0  # in a row, the last update included
+    num_rollbacks: int = 0
 
     def count(self, updates: Sequence[UpdateResult], *, limit: int) -> bool:
         """Take in a step's updates; whether `limit` in a row were skipped."""
@@ -142,13 +142,6 @@ class Setbacks:
     def rate_factor(self) -> float:
         """The factor of the learning rate."""
         return ROLLED_BACK_RATE**self.num_rollbacks
-
-    def state_dict(self) -> dict[str, int]:
-        return {"num_skipped": self.num_skipped, "num_rollbacks": self.num_rollbacks}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        self.num_skipped = state["num_skipped"]
-        self.num_rollbacks = state["num_rollbacks"]
 
 
 @dataclass(kw_only=True)
@@ -192,7 +185,7 @@ def state_dict(run: Run, state: RunState) -> dict[str, Any]:
         if state.config.rollout.engine == "auto"
         else None,
         "memory": state.budget.state_dict(),
-        "setbacks": state.setbacks.state_dict(),
+        "setbacks": asdict(state.setbacks),
         "phase": state.phase.state_dict(),
         **(
             {}
@@ -207,7 +200,7 @@ def load_state_dict(run: Run, state: RunState, saved: Mapping[str, Any]) -> None
     if "alerts" in saved:  # else of an older release, which kept other readings
         run.journal.rules.load_state_dict(saved["alerts"])
     state.budget.load_state_dict(saved["memory"])
-    state.setbacks.load_state_dict(saved["setbacks"])
+    state.setbacks = Setbacks(**saved["setbacks"])
 
 
 def task_digest(config: RunConfig, prompts: Prompts) -> str:
