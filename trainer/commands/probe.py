@@ -113,12 +113,9 @@ def load_probing(
             f"{num_prompts}. Raise --samples or --prompts."
         )
     # A step takes distinct prompts, of which a probe may have fewer than the run.
-    loaded = config.model_copy(
-        update={"rollout": config.rollout.model_copy(update={"prompts_per_step": 1})}
-    )
-    loaded = loaded.model_copy(
-        update={"optim": config.optim.model_copy(update={"minibatches": 1})}
-    )
+    one_prompt = config.rollout.model_copy(update={"prompts_per_step": 1})
+    one_update = config.optim.model_copy(update={"minibatches": 1})
+    loaded = config.model_copy(update={"rollout": one_prompt, "optim": one_update})
     paths = RunPaths(
         config=folder / "probe.json",
         out=folder,

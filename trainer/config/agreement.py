@@ -96,15 +96,16 @@ def complaints_of_many(config: Settings, *, num_processes: int) -> Iterator[str]
 
 def _reference(config: Settings) -> Iterator[str]:
     reference, loss = config.reference, config.loss
-    if loss.kl_coef > 0 and reference.kind == "none":
+    readers = {
+        f"loss.kl_coef = {loss.kl_coef:g}": loss.kl_coef > 0,
+        'advantage.credit = "preference"': config.advantage.credit == "preference",
+        f'reference.context = "{reference.context}"': reference.context != "none",
+    }
+    if reference.kind == "none" and any(readers.values()):
+        reader = next(name for name, reads in readers.items() if reads)
         yield (
-            f"loss.kl_coef = {loss.kl_coef:g} needs a reference model, but "
-            'reference.kind is "none". Set it to "auto", or the weight to 0.'
-        )
-    if config.advantage.credit == "preference" and reference.kind == "none":
-        yield (
-            'advantage.credit = "preference" compares the policy with a reference, '
-            'but reference.kind is "none". Set it to "auto".'
+            f'{reader} needs a reference model, but reference.kind is "none". Set it '
+            f'to "auto", or turn {reader.partition(" ")[0]} off.'
         )
     if reference.kind == "base" and config.model.lora_rank == 0:
         yield (
@@ -158,11 +159,6 @@ def _context(config: Settings) -> Iterator[str]:
     """Yield what a reference with a prompt of its own cannot be asked."""
     reference, loss, rollout = config.reference, config.loss, config.rollout
     context = f'reference.context = "{reference.context}"'
-    if reference.kind == "none":
-        yield (
-            f'{context} is read by the reference, but reference.kind is "none". Set it '
-            'to "auto".'
-        )
     if missing := [
         name
         for name in ("{prompt}", "{context}")

@@ -426,17 +426,7 @@ def token_logprobs_and_kl(
 
     Returns:
         (log-probs [N], entropies [N], divergences [N]), float32, nats.
-
-    Raises:
-        ValueError: the two have vocabularies of different size.
     """
-    sizes = head.weight.shape[0], reference_head.weight.shape[0]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            f"The policy has a vocabulary of {sizes[0]} tokens, its reference of "
-            f'{sizes[1]}, so kl_estimator = "full" cannot compare them. Use "k3", or '
-            "a reference of the same model family."
-        )
     reference = _Reference(
         hidden=reference_hidden.detach(),
         weight=reference_head.weight,
