@@ -69,18 +69,16 @@ class Gathered:
     idle_seconds: float = 0.0  # in which its engine waited for environments
 
     @property
-    def scores(self) -> Iterator[Score]:
-        """The scores of all rounds, of dropped completions too."""
-        for group in (*self.groups, *self.dropped):
-            yield from group.scores
+    def sampled(self) -> list[Group]:
+        """The groups of all rounds, those that are trained on first."""
+        return [*self.groups, *self.dropped]
 
     @property
     def metrics(self) -> dict[str, float | None]:
         """The time of scoring and of environments, and what dynamic sampling cost and
         left out.
         """
-        groups = [*self.groups, *self.dropped]
-        completions = [c for group in groups for c in group.completions]
+        completions = [c for group in self.sampled for c in group.completions]
         replies = [t for c in completions for t in c.turns if t.author != "policy"]
         of_environments: dict[str, float | None] = {
             "time/environment": sum(reply.seconds or 0.0 for reply in replies),
@@ -91,7 +89,7 @@ class Gathered:
             **(of_environments if replies else {}),
             "sampling/num_rounds": float(self.num_rounds),
             "sampling/num_dropped": float(len(self.dropped)),
-            "sampling/frac_dropped": len(self.dropped) / len(groups),
+            "sampling/frac_dropped": len(self.dropped) / len(self.sampled),
             "sampling/num_tokens": float(self.num_sampled_tokens),
             "sampling/num_completions": float(len(completions)),
             "sampling/without_signal": float(not self.has_signal),
@@ -232,17 +230,11 @@ class SampledBatch:
     gathered: Gathered
     drawn: Draw | None = None  # how a curriculum chose the prompts; None: it did not
 
-    @property
-    def groups(self) -> list[Group]:
-        """Groups that are trained on, and those that are not."""
-        return [*self.gathered.groups, *self.gathered.dropped]
-
 
 def save_batch(folder: Path, batch: SampledBatch) -> None:
     """Write a batch into a new folder: tokens and log-probs, and all else as JSON."""
     folder.mkdir(parents=True)
-    gathered = batch.gathered
-    groups = batch.groups
+    gathered, groups = batch.gathered, batch.gathered.sampled
     completions = [completion for group in groups for completion in group.completions]
     ids = chain.from_iterable(completion.token_ids for completion in completions)
     logprobs = chain.from_iterable(completion.logprobs for completion in completions)

@@ -74,7 +74,8 @@ def train_step(
     if batch is None:
         batch = sample_batch(run, phase, step, watch, world=run.world)
     # before the next step is sampled, and while nothing has changed yet
-    check_scores(batch.groups, limit=phase.config.reward.max_error_share, step=step)
+    limit = phase.config.reward.max_error_share
+    check_scores(batch.gathered.sampled, limit=limit, step=step)
     meanwhile: AbstractContextManager[None] = nullcontext()
     if phase.samples_ahead(step):
         ahead = partial(sample_batch, run, phase, step + 1, world=run.world.beside)

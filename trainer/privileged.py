@@ -65,11 +65,10 @@ def reference_prompts(
 ) -> list[ReferencePrompt]:
     """Return what the reference reads before each completion, group after group."""
     reference, prompts = config.reference, list[ReferencePrompt]()
+    if reference.context == "none":
+        return [None for group in groups for _ in group.completions]
     limit = prompt_limit(config, num_positions)
     for group in groups:
-        if reference.context == "none":
-            prompts += [None] * len(group.completions)
-            continue
         contexts = contexts_of(group, reference)
         read = {
             context: render(renderer, group.prompt.row, reference, context)

@@ -209,22 +209,15 @@ class Journal:
     ) -> dict[str, float | None]:
         """Append a step's groups, metrics and warnings to the log."""
         if config.logging.keeps_groups(self.step):
-            gathered = outcome.gathered
-            num_groups = len(gathered.groups) + len(gathered.dropped)
-            for group, row in zip(
-                gathered.groups, outcome.advantages.tolist(), strict=True
-            ):
-                self._record_group(
-                    group, row, config, num_groups, is_trained=True, age=outcome.age
-                )
-            for group in gathered.dropped:
-                nothing = [0.0] * len(group.completions)
+            groups, rows = outcome.gathered.sampled, outcome.advantages.tolist()
+            for place, group in enumerate(groups):
+                is_trained = place < len(rows)
                 self._record_group(
                     group,
-                    nothing,
+                    rows[place] if is_trained else [0.0] * len(group.completions),
                     config,
-                    num_groups,
-                    is_trained=False,
+                    len(groups),
+                    is_trained=is_trained,
                     age=outcome.age,
                 )
             for index, values in outcome.tokens.items():
@@ -240,7 +233,8 @@ class Journal:
         metrics |= watch.metrics(num_tokens=outcome.gathered.num_sampled_tokens)
         metrics |= share_of_waits(metrics) | server_metrics()
         metrics |= self.own_metrics(outcome.first_round)
-        metrics |= usage_metrics(add_usage(outcome.gathered.scores))
+        scores = (s for group in outcome.gathered.sampled for s in group.scores)
+        metrics |= usage_metrics(add_usage(scores))
         without = meaningless_rules(config)
         self._warn_of(self.rules.step(self.step, metrics, without=without))
         self._warn_of_silence(outcome.first_round, config.reward.recipe)

@@ -255,7 +255,8 @@ def _batch_ahead(
     if saved.get("task", own) != own:
         return None
     batch = load_batch(folder, run.prompts.train)
-    return batch if error_share(batch.groups) <= config.reward.max_error_share else None
+    share = error_share(batch.gathered.sampled)
+    return batch if share <= config.reward.max_error_share else None
 
 
 def begin_phase(run: Run, state: RunState, phase: PhaseConfig) -> None:
@@ -288,9 +289,8 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
     except ScoresMissing:
         keep(run, state)
         raise
-    gathered = outcome.gathered
     # behind what was sampled ahead, so that a batch is drawn by what was known before
-    note_pass_rates(state, [*gathered.groups, *gathered.dropped], step=step)
+    note_pass_rates(state, outcome.gathered.sampled, step=step)
     warn_of_sampling(run)
     warn_of_judges(run, state.config)
     has_diverged = state.setbacks.count(
@@ -302,7 +302,7 @@ def run_step(run: Run, state: RunState, *, should_stop: Callable[[], bool]) -> b
         sync_weights(run, phase)
     record_ranks(run.log, run.world, run.policy.device, watch, step=step)
     metrics = run.journal.record_step(outcome, config, watch)
-    num_tokens = gathered.num_sampled_tokens
+    num_tokens = outcome.gathered.num_sampled_tokens
     state.sampled.append((num_tokens, metrics["time/generate"] or 0.0))
     state.done_steps = step
     print_line(

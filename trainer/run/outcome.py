@@ -86,5 +86,8 @@ class StepOutcome:
         What refilling adds was chosen for having a signal; counting it would make the
         charts of a run jump when refilling is switched on.
         """
-        sampled = [*self.gathered.groups, *self.gathered.dropped]
-        return [group for group in sampled if group.prompt.index in self.own_prompts]
+        return [
+            group
+            for group in self.gathered.sampled
+            if group.prompt.index in self.own_prompts
+        ]

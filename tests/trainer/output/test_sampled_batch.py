@@ -104,6 +104,6 @@ def test_turns_come_out_as_they_went_in(batch, tmp_path):
     )
     save_batch(tmp_path / "saved", replace(batch, gathered=gathered))
 
-    (found,) = load_batch(tmp_path / "saved", [group.prompt]).groups
+    (found,) = load_batch(tmp_path / "saved", [group.prompt]).gathered.sampled
 
     assert found.completions == completions
