@@ -200,6 +200,42 @@ def test_the_teachers_logprobs_are_those_behind_its_own_prompt(
     assert found[2].tolist() == [torch.inf] * 3
 
 
+def test_long_contexts_do_not_go_through_the_teacher_all_at_once(
+    policy, model_folder, rows_path, monkeypatch
+):
+    """An update's micro-batch holds many completions with short prompts."""
+    config = config_of(model_folder, rows_path)
+    reference = make_reference(config.phase_configs[0], policy)
+    sizes = list[int]()
+    plain = reference.policy.logprobs
+
+    def logprobs(micro: Any, *, temperature: float) -> Any:
+        sizes.append(sum(sample.num_tokens for sample in micro.samples))
+        return plain(micro, temperature=temperature)
+
+    monkeypatch.setattr(reference.policy, "logprobs", logprobs)
+    samples = tuple(
+        TrainingSample(
+            prompt_ids=(2, 3),
+            completion_ids=(4, number),
+            sampling_logprobs=(0.0, 0.0),
+            reference_prompt_ids=(5,) * (20 + number),
+        )
+        for number in range(10)
+    )
+    (micro,) = Batch(samples).micro_batches(max_tokens=99, device=policy.device)
+    reference.add_logprobs([micro], temperature=1.0)
+
+    assert len(sizes) > 1
+    assert max(sizes) <= 40  # as many as the micro-batch has
+    for row, member in enumerate(micro.members):
+        alone = replace(samples[member], prompt_ids=(5,) * (20 + member))
+        (other,) = Batch((alone,)).micro_batches(max_tokens=99, device=policy.device)
+        expected, _ = plain(other, temperature=1.0)
+        found = micro.reference_logprobs[row]
+        torch.testing.assert_close(found, expected[0], atol=1e-5, rtol=0)
+
+
 def test_completions_without_a_context_have_no_gradient_and_no_distance(
     policy, model_folder, rows_path, renderer
 ):

@@ -8,6 +8,7 @@ completion's last token predicts nothing and is left out.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
@@ -214,12 +215,21 @@ class MicroBatch:
         flat = values.new_zeros(self.mask.numel())
         return flat.index_copy(0, self.slots, values).view_as(self.mask)
 
-    def for_reference(self, *, vocabulary: int | None = None) -> MicroBatch:
-        """Return the sequences as the reference reads them, in the same order.
+    def for_reference(
+        self,
+        *,
+        vocabulary: int | None = None,
+        at_once: bool = True,
+        is_packed: bool = False,
+    ) -> list[MicroBatch]:
+        """Return the sequences as the reference reads them.
 
         Args:
             vocabulary: of a reference with fewer tokens than the policy. One beyond
                 them, which stands for no text, becomes the last.
+            at_once: together, however long its prompts are; else in parts of no more
+                tokens than here.
+            is_packed: as `Policy.is_packed` tells of the reference.
         """
         samples = self.samples
         if vocabulary is not None:
@@ -231,21 +241,28 @@ class MicroBatch:
             for sample in samples
         ]
         if samples == self.samples:
-            return self
-        batch = Batch(tuple(samples))
-        return batch.pack([*range(len(samples))], device=self.mask.device)
+            return [self]
+        most = sum(sample.num_tokens for sample in self.samples)
+        return Batch(tuple(samples)).micro_batches(
+            max_tokens=sys.maxsize if at_once else most,
+            device=self.mask.device,
+            is_packed=is_packed,
+        )
 
-    def take_reference(self, other: MicroBatch, logprobs: torch.Tensor) -> None:
+    def take_reference(
+        self, parts: Sequence[MicroBatch], values: Sequence[torch.Tensor]
+    ) -> None:
         """Keep the log-probs that the reference gave of `for_reference`.
 
         NOT_ASKED where it was not, or read no such token.
         """
-        if other is not self:
-            given, logprobs = logprobs, torch.full_like(self.mask, NOT_ASKED)
-            for row, (sample, tokens) in enumerate(
-                zip(self.samples, self.completions, strict=True)
-            ):
-                logprobs[row, tokens] = given[row, : len(sample.completion_ids)]
+        logprobs = values[0]
+        if parts[0] is not self:
+            logprobs, tokens = torch.full_like(self.mask, NOT_ASKED), self.completions
+            for part, given in zip(parts, values, strict=True):
+                for row, own in zip(part.members, given, strict=True):
+                    size = len(self.samples[row].completion_ids)
+                    logprobs[row, tokens[row]] = own[:size]
         for row, sample in enumerate(self.samples):
             if sample.reference_prompt_ids == ():
                 logprobs[row] = NOT_ASKED

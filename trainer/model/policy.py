@@ -55,6 +55,7 @@ _TRIAL_TOKENS = 128  # a pass of few tokens skips what some layers do in chunks
 class Policy:
     """A causal language model with its tokenizer, split at its output embedding."""
 
+    passes_alone = True  # no other process takes part in its passes
     shards_are_masters = False  # kept in float32, though computed with in less
     num_shards = 1  # processes that each have a part of its weights
     replicas: ProcessGroup | None = None  # those with the same shards, if there are any

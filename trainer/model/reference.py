@@ -165,9 +165,17 @@ class BaseReference:
         """Fill in each micro-batch's `reference_logprobs`."""
         with torch.no_grad(), self.policy.adapters_off():
             for micro in micro_batches:
-                other = micro.for_reference(vocabulary=self.vocabulary)
-                logprobs, _ = self.policy.logprobs(other, temperature=temperature)
-                micro.take_reference(other, logprobs)
+                # all processes go through a model in parts equally often
+                parts = micro.for_reference(
+                    vocabulary=self.vocabulary,
+                    at_once=not self.policy.passes_alone,
+                    is_packed=self.policy.is_packed,
+                )
+                values = [
+                    self.policy.logprobs(part, temperature=temperature)[0]
+                    for part in parts
+                ]
+                micro.take_reference(parts, values)
 
     def after_step(self, step: int, policy: Policy) -> None:
         """Stay as it is; another one resets to the policy or moves towards it, where

@@ -42,6 +42,8 @@ class _ShardedModel(Policy):
     with micro-batches of its own, and each with equally many.
     """
 
+    passes_alone = False
+
     def __init__(
         self,
         policy: Policy,

@@ -131,7 +131,7 @@ class RemoteReference:
     ) -> None:
         """Fill in each micro-batch's `reference_logprobs`."""
         for micro in micro_batches:
-            other = micro.for_reference(vocabulary=self.vocabulary)
+            (other,) = micro.for_reference(vocabulary=self.vocabulary)
             values = self.logprobs(other, temperature=temperature)
             if not ((values > -math.inf) & (values <= _HIGHEST)).all():
                 raise ValueError(
@@ -140,7 +140,7 @@ class RemoteReference:
                     "model and data type."
                 )
             values = other.spread(values.to(micro.mask.device))
-            micro.take_reference(other, values)
+            micro.take_reference([other], [values])
 
     def logprobs(self, micro: MicroBatch, *, temperature: float) -> torch.Tensor:
         """Return log-probs [N] of a micro-batch's tokens, in the order of `places`."""
