@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -67,6 +68,7 @@ def _value(gap: torch.Tensor, logprobs: torch.Tensor, name: str) -> torch.Tensor
 _MAX_ERROR = 0.2
 
 
+@dataclass
 class AdaptiveKL:
     """Raises the weight while the KL is above its target, lowers it while below.
 
@@ -80,28 +82,19 @@ class AdaptiveKL:
     0.102
     """
 
-    def __init__(self, coef: float, target: float, horizon: int) -> None:
-        self.coef = coef
-        self._target = target
-        self._horizon = horizon
+    coef: float
+    target: float
+    horizon: int
 
     def update(self, kl_per_completion: float, num_completions: int) -> None:
         """Take in the mean KL of some completions, in nats a completion.
 
         A KL that is not a number leaves the weight as it is.
         """
-        error = kl_per_completion / self._target - 1
+        error = kl_per_completion / self.target - 1
         if error != error:
             return
         error = min(max(error, -_MAX_ERROR), _MAX_ERROR)
         # more completions than the horizon would turn the weight's sign
-        share = min(num_completions / self._horizon, 1.0)
+        share = min(num_completions / self.horizon, 1.0)
         self.coef *= 1 + error * share
-
-    def state_dict(self) -> dict[str, float]:
-        """Return all that the next update depends on, beside the configuration."""
-        return {"coef": self.coef}
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue from what `state` gave."""
-        self.coef = state["coef"]

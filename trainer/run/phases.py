@@ -151,7 +151,7 @@ class PhaseState:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "kl": None if self.kl is None else self.kl.state_dict(),
+            "kl": None if self.kl is None else {"coef": self.kl.coef},
             "num_updates": self.num_updates,
             **({"entropy": asdict(self.entropy)} if self.entropy else {}),
         }
@@ -159,7 +159,7 @@ class PhaseState:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         # A fork may begin to follow a target in the middle.
         if self.kl is not None and state["kl"] is not None:
-            self.kl.load_state_dict(state["kl"])
+            self.kl.coef = state["kl"]["coef"]
         if self.entropy is not None and "entropy" in state:
             self.entropy = AdaptiveEntropy(**state["entropy"])
         self.num_updates = state["num_updates"]

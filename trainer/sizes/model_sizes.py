@@ -107,15 +107,11 @@ class Dimensions:
         return self.layers * (self.experts * expert + router)
 
     @property
-    def num_embedding(self) -> int:
-        tables = self.vocabulary * (1 if self.is_tied else 2) + self.positions
-        return tables * self.hidden
-
-    @property
     def num_parameters(self) -> int:
         """All weights; biases, which are a thousandth of them, are left out."""
-        norms = (2 * self.layers + 1) * self.hidden
-        return self.num_linear + self.num_expert + self.num_embedding + norms
+        tables = self.vocabulary * (1 if self.is_tied else 2) + self.positions
+        others = (tables + 2 * self.layers + 1) * self.hidden  # norms among them
+        return self.num_linear + self.num_expert + others
 
 
 def read_dimensions(path: str) -> Dimensions:
