@@ -51,7 +51,7 @@ def compares_with_the_old_policy(loss: LossConfig) -> bool:
 
 
 class Surrogate(NamedTuple):
-    """Each token's policy loss [B, T], and where a bound takes its gradient."""
+    """The policy loss of each token [B, T], and where a bound takes its gradient."""
 
     losses: torch.Tensor
     low: torch.Tensor  # bool, as the other two: below the lower bound
