@@ -199,6 +199,7 @@ def objective(
     `kept` [B, T] is 0 on tokens whose entropy is too low, `chosen` 1 on those that the
     covariance chose; None where there is no such choice.
     """
+    _check_shapes(logprobs, old_logprobs, advantages, mask)
     mask = mask.to(logprobs.dtype)
     # Padding may hold anything, -inf too; 0 there keeps 0 · inf = NaN out of the sum.
     inside = mask > 0
@@ -397,3 +398,23 @@ def aggregate(
             return losses.sum() / (
                 max(totals.num_sequences, 1) * config.constant_length
             )
+
+
+def _check_shapes(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+) -> None:
+    allowed = (logprobs.shape, logprobs.shape[:1], (*logprobs.shape[:1], 1))
+    if (
+        logprobs.ndim != 2
+        or old_logprobs.shape != logprobs.shape
+        or mask.shape != logprobs.shape
+        or tuple(advantages.shape) not in {tuple(shape) for shape in allowed}
+    ):
+        raise ValueError(
+            "Log-probs, old log-probs and mask must be [B, T] and advantages [B] or "
+            f"[B, T]; got {list(logprobs.shape)}, {list(old_logprobs.shape)}, "
+            f"{list(mask.shape)} and {list(advantages.shape)}."
+        )

@@ -282,6 +282,11 @@ def test_the_dual_clip_counts_bad_tokens_that_it_silences(surrogate, share):
 Rows = list[list[float]]
 
 
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 3\], \[2, 3\] and \[3\]"):
+        policy_loss(LOGPROBS, LOGPROBS, torch.zeros(3), MASK, LossConfig())
+
+
 def slow_loss(
     logprobs: Rows,
     old: Rows,
