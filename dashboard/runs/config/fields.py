@@ -177,6 +177,16 @@ class Problems:
         of_fields = [text for texts in self.by_field.values() for text in texts]
         return list(dict.fromkeys([*self.general, *of_fields]))
 
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """Those of single fields, each with the HTML ID of its field."""
+        return [
+            (f"field-{control.replace('.', '-')}", text)
+            for control, texts in self.by_field.items()
+            for text in texts
+            if text not in self.general
+        ]
+
     def add(self, control: str, message: str) -> None:
         self.by_field[control].append(message)
 

@@ -23,7 +23,11 @@ from dashboard.runs.config.fields import (
     read_tree,
 )
 from dashboard.runs.config.toml import read_phases
-from dashboard.runs.launch.base_models import StarterModel, offered_models
+from dashboard.runs.launch.base_models import (
+    StarterModel,
+    check_model,
+    offered_models,
+)
 from dashboard.runs.launch.eval_sets import (
     ChosenSet,
     SetDraft,
@@ -63,6 +67,13 @@ class Choices:
 
     def find_model(self, path: str) -> StarterModel | None:
         return next((model for model in self.starters if model.path == path), None)
+
+    def check_model(self, path: str) -> str | None:
+        """Return the problem with a typed model, or None: a name is no Hub ID."""
+        for model in self.starters:
+            if path and path in (model.title, model.title.partition(" (")[0]):
+                return f"“{path}” is the model of the folder {model.path}. Enter this."
+        return check_model(path)
 
     def own_dataset(self, model: StarterModel) -> DatasetVersion | None:
         """Find the newest version that a starter or published model was trained on."""

@@ -27,7 +27,7 @@ from dashboard.runs.checkpoints.listing import add_fork_point, fork_draft
 from dashboard.runs.config.fields import Problems, all_fields, find_problems
 from dashboard.runs.config.snapshot import rate_at
 from dashboard.runs.config.toml import refuse_unstorable
-from dashboard.runs.launch.base_models import check_model, label_model, lock_published
+from dashboard.runs.launch.base_models import label_model, lock_published
 from dashboard.runs.launch.draft import LaunchDraft
 from dashboard.runs.launch.eval_sets import ChosenSet, choose_sets
 from dashboard.runs.launch.starts import Start
@@ -80,7 +80,7 @@ def check_draft(draft: LaunchDraft) -> Launch | None:
         if draft.start.fork is not None:
             check_course(config, draft.start, draft.problems)
         check_rows(config, dataset, draft.problems)
-        _check_teacher(config, draft.problems)
+        _check_teacher(draft, config)
         versions = [dataset, *(chosen.version for chosen in sets)]
         if why := refuse_environment(config.environment.model_dump(), versions):
             draft.problems.add("environment.taskset", why)
@@ -98,12 +98,12 @@ def check_draft(draft: LaunchDraft) -> Launch | None:
     )
 
 
-def _check_teacher(config: RunConfig, problems: Problems) -> None:
+def _check_teacher(draft: LaunchDraft, config: RunConfig) -> None:
     for control, where, path in values_of(config, "reference.model"):
-        if path is not None and (sentence := check_model(path)):
-            problems.add(control, where + sentence)
+        if path is not None and (sentence := draft.choices.check_model(path)):
+            draft.problems.add(control, where + sentence)
     if any(phase.config.lacks_teacher for phase in config.phase_configs):
-        problems.add(
+        draft.problems.add(
             "reference.model",
             "With an advantage weight of 0 the run learns from a teacher alone. "
             "Choose one.",
@@ -140,7 +140,7 @@ def _check_choices(draft: LaunchDraft) -> None:
             "name",
             f"The name has {len(name)} characters; at most {LONGEST_NAME} are allowed.",
         )
-    if sentence := check_model(draft.model_path):
+    if sentence := draft.choices.check_model(draft.model_path):
         problems.add("model" if draft.model else "model_other", sentence)
     if draft.dataset_version is None:
         problems.add("dataset", "Choose a dataset. The run trains on its prompts.")
@@ -204,25 +204,36 @@ def check_rows(config: RunConfig, dataset: DatasetVersion, problems: Problems) -
                 f"{where}A step needs {num_prompts:,} different prompts, but {dataset} "
                 f"has {num_train:,} training rows. Lower Prompts per step.",
             )
-    _check_column(config, dataset, problems)
+    _check_columns(config, dataset, problems)
 
 
-def _check_column(
+def _check_columns(
     config: RunConfig, dataset: DatasetVersion, problems: Problems
 ) -> None:
-    """Check the run's column, whichever phase reads it."""
+    """Check the columns of completions and contexts, whichever phase reads them."""
     column = config.data.completion_column
     columns = dataset.mapping.get("columns", [])
+    there = (
+        f"Its extra columns are {', '.join(columns)}"
+        if columns
+        else "It has no extra columns"
+    )
+    for control, where, reference in parts_of(
+        config, "reference", ("context_column", "context")
+    ):
+        name = reference.context_column
+        is_read = reference.context == "column" and name != "answer"
+        if is_read and not dataset.has_column(name):
+            problems.add(
+                control,
+                f"{where}{dataset} has no column “{name}”. {there}. Name one of them, "
+                "or answer.",
+            )
     sources = values_of(config, "rollout.source")
     where = next(
         (source.where for source in sources if source.value == "dataset"), None
     )
     if where is not None and not dataset.has_column(column):
-        there = (
-            f"Its extra columns are {', '.join(columns)}"
-            if columns
-            else "It has no extra columns"
-        )
         problems.add(
             "data.completion_column",
             f"{where}The completions come from the dataset, but {dataset} has no "

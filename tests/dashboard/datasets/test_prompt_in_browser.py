@@ -51,7 +51,7 @@ def test_prompt_settings_are_copied_to_a_run(page, version, model):
 
     expect(page).to_have_url(re.compile(r"/alpha/runs/new\?"))
     expect(page.locator("#prompt-preview")).to_contain_text("Add 0 plus 4 is?")
-    expect(page.locator("#field-model-other")).to_have_value(model)
+    expect(page.locator("#field-model_other")).to_have_value(model)
 
 
 @pytest.fixture

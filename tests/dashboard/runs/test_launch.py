@@ -214,7 +214,9 @@ def test_an_invalid_model_is_refused(alice_client, team, filled, settings):
             f"/{team.slug}/runs/new/summary", filled | {"model_other": model}
         )
 
-        (message,) = answer.context["form"].problems.by_field["model_other"]
+        problems = answer.context["form"].problems
+        (message,) = problems.by_field["model_other"]
+        assert problems.links == [("field-model_other", message)]
         assert model in message
         assert ("config.json" in message) == (model == "/no/such/folder")
 
@@ -230,6 +232,20 @@ def test_distillation_alone_needs_a_teacher(alice_client, team, filled):
         if num_errors:
             assert len(_beside(page, "field-reference-model")) == num_errors
     assert Run.objects.get().config["reference"]["model"] == "org/teacher"
+
+
+def test_a_context_needs_a_column_of_the_dataset(alice_client, team, filled):
+    context = {"reference.context": "column", "loss.kl_coef": "1"}
+    cases = {"no_column": 422, "answer": 302}
+
+    for column, expected in cases.items():
+        named = {"reference.context_column": column}
+        status, page = _post(alice_client, team, filled | context | named)
+
+        assert status == expected, column
+        if status == 422:
+            (message,) = _beside(page, "field-reference-context_column")
+            assert column in message
 
 
 def test_more_prompts_than_rows_are_refused(alice_client, team, filled):

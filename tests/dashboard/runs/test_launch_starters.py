@@ -300,3 +300,12 @@ def test_starters_are_offered_as_teachers(alice_client, team, starter):
 
     offered = page[page.index('<datalist id="offered-models">') :]
     assert f'value="{starter}/model"' in offered[: offered.index("</datalist>")]
+
+
+def test_the_name_of_a_model_is_no_model_id(alice_client, team, starter):
+    form = {"model_other": "Countdown starter", "reference.model": "org/teacher"}
+
+    answer = alice_client.post("/alpha/runs/new/summary", form)
+
+    (message,) = answer.context["form"].problems.by_field["model_other"]
+    assert f"{starter}/model" in message
