@@ -16,6 +16,7 @@ import numpy as np
 from dashboard.accounts.models import Team
 from dashboard.costs.ledger import (
     HOUR,
+    UNKNOWN,
     Bill,
     Kind,
     Portion,
@@ -109,6 +110,14 @@ def _scale(costs: Mapping[str, float], factor: float) -> dict[str, float]:
     return {
         currency: factor * cost for currency, cost in costs.items() if factor * cost
     }
+
+
+def list_items(team: Team) -> list[str]:
+    """List the hardware and the judges' models that the team has used."""
+    runs = Run.objects.filter(team=team).defer("config", "summary")
+    portions = chain.from_iterable(read_portions(runs, Prices([])).values())
+    judges = JudgeUse.objects.filter(team=team).values_list("model", flat=True)
+    return sorted({*judges, *(portion.item for portion in portions)} - {UNKNOWN})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import record
+from dashboard.costs.ledger import CPU
 from dashboard.costs.models import Price, Unit
-from dashboard.costs.reports import By, read_run_cost, read_team_costs
+from dashboard.costs.reports import By, list_items, read_run_cost, read_team_costs
 from dashboard.datasets.row_exports import CsvLine, defused, joined
 from dashboard.pages.requests import Request, redirect_with
 from dashboard.pages.team_admin import get_changing_membership
@@ -109,7 +110,9 @@ class PriceForm(forms.ModelForm[Price]):
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
             "unit": forms.Select(attrs={"class": "form-select"}),
-            "name": forms.TextInput(attrs={"class": "form-control"}),
+            "name": forms.TextInput(
+                attrs={"class": "form-control", "list": "used-items"}
+            ),
             "amount": forms.NumberInput(
                 attrs={"class": "form-control", "min": 0, "step": "any"}
             ),
@@ -118,6 +121,14 @@ class PriceForm(forms.ModelForm[Price]):
                 attrs={"class": "form-control", "type": "date"}
             ),
         }
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"]
+        return CPU if name.lower() == CPU else name
+
+    def clean_currency(self) -> str:
+        currency: str = self.cleaned_data["currency"]
+        return currency.upper()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -154,6 +165,7 @@ def team_prices(request: Request, membership: Membership, team: Team) -> HttpRes
             "name", "unit", "-valid_from", "-pk"
         ),
         "form": form,
+        "items": list_items(team),
     }
     status = 422 if form.errors else 200
     return render(request, "costs/prices.html", context, status=status)

@@ -211,6 +211,17 @@ def test_a_bad_price_is_refused(change, team, alice_client):
     assert not Price.objects.exists()
 
 
+def test_names_and_currencies_are_written_as_runs_report_them(team, run, alice_client):
+    Price.objects.all().delete()
+    fields = {"unit": "gpu_hour", "amount": "3", "valid_from": "2026-03-02"}
+
+    alice_client.post(page("team_prices"), fields | {"name": "CPU", "currency": "eur"})
+
+    price = Price.objects.get()
+    assert (price.name, price.currency) == ("cpu", "EUR")
+    assert alice_client.get(page("team_prices")).context["items"] == [H100, "gpt-large"]
+
+
 def test_the_run_list_shows_and_sorts_costs(team, run, alice_client):
     cheap = make_costly_run(team, name="cheap")
     add_attempt(cheap, 0, 1)
