@@ -111,14 +111,24 @@ def read_lab(run: Run) -> CurriculumLab | None:
 
 
 def compare_with_uniform(had: Series, uniform: Series) -> dict[str, Estimate]:
-    """Return means over the steps that have both; empty without one."""
+    """Return means over the steps that have both; empty without one.
+
+    Estimates of uniform order may leave 0 to 1, which the share that they are of does
+    not: such a mean and interval end there.
+    """
     _, ours, theirs = np.intersect1d(had.steps, uniform.steps, return_indices=True)
     if not len(ours):
         return {}
     pairs = np.stack([had.values[ours], uniform.values[theirs]], axis=1)
+    estimate = mean_interval(pairs[:, 1:])
     return {
         "drawn": mean_interval(pairs[:, :1]),
-        "uniform": mean_interval(pairs[:, 1:]),
+        "uniform": Estimate(
+            value=estimate.value.clip(0, 1),
+            low=estimate.low.clip(0, 1),
+            high=estimate.high.clip(0, 1),
+            num=estimate.num,
+        ),
         "difference": mean_interval(pairs[:, :1] - pairs[:, 1:]),
     }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dashboard.analysis.curriculum import (
+    compare_with_uniform,
     inclusion_chances,
     preview_of,
     ratio_interval,
@@ -13,6 +14,7 @@ from dashboard.analysis.curriculum import (
 )
 from dashboard.completions.prompt_visits import VISIT
 from dashboard.completions.prompts import pass_rate_lines
+from dashboard.runs.charts.series import Series
 from dashboard.runs.models import Run
 from tests.dashboard.completions.factories import (
     make_config,
@@ -124,6 +126,17 @@ def test_a_run_without_second_visits_has_no_preview():
 
     assert preview_of(visits, "pools", num_rows=9) is None
     assert preview_of(visits[:0], "pools", num_rows=9) is None
+
+
+def test_an_estimate_of_uniform_order_stays_a_share():
+    steps = np.array([1, 2])
+    had = Series(steps=steps, values=np.array([0.9, 0.9]))
+
+    shares = compare_with_uniform(had, Series(steps=steps, values=np.array([0.9, 1.2])))
+
+    assert shares["uniform"].value[0] == 1
+    assert shares["uniform"].interval == (0, 1)
+    assert shares["difference"].value[0] == pytest.approx(-0.15)
 
 
 def make_curriculum_run(team, version):
