@@ -367,8 +367,8 @@ def _add_export(group: Any) -> None:
     export.add_argument(
         "--what",
         default="",
-        help="metrics, completions or tensorboard (default: guessed from the file "
-        "name, else metrics), or a full name such as metrics.jsonl",
+        help="metrics, completions, tensorboard or pass-rates (default: guessed from "
+        "the file name, else metrics), or a full name such as metrics.jsonl",
     )
     _add_step_options(export)
     export.add_argument(

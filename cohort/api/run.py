@@ -260,9 +260,9 @@ class Run:
     ) -> Path:
         """Export to a file, in the format of its extension.
 
-        metrics or completions as .csv, .jsonl or .parquet; tensorboard as .zip.
-        `what` chooses, with or without an extension; by default the file name, else
-        metrics.
+        metrics or completions as .csv, .jsonl or .parquet; tensorboard as .zip;
+        pass-rates as .jsonl. `what` chooses, with or without an extension; by default
+        the file name, else metrics.
         """
         target = Path(path)
         return self.client.download(
@@ -399,14 +399,15 @@ def file_name(path: Path, what: str = "") -> str:
 
     >>> file_name(Path("run-7.csv")), file_name(Path("completions.parquet"))
     ('metrics.csv', 'completions.parquet')
+    >>> file_name(Path("pass-rates-run-1.jsonl"))
+    'pass-rates.jsonl'
     >>> file_name(Path("-"), "metrics.jsonl")
     'metrics.jsonl'
     """
     if "." in what:
         return what
-    kinds = (
-        kind for kind in ("completions", "tensorboard") if kind in path.stem.lower()
-    )
+    names = ("completions", "tensorboard", "pass-rates")
+    kinds = (kind for kind in names if kind in path.stem.lower())
     return f"{what or next(kinds, 'metrics')}{path.suffix.lower()}"
 
 

@@ -272,7 +272,9 @@ def run_file(
     first_step: StepBound,
     last_step: StepBound,
 ) -> HttpResponseBase:
-    """Metrics or completions as CSV, JSON Lines or Parquet, or for other tools."""
+    """Metrics or completions as CSV, JSON Lines or Parquet, or for other tools.
+
+    `pass-rates.jsonl` has each prompt's, for a curriculum."""
     run = get_run(request.auth.team, run_id)
     return send_file(run, span_of(first_step, last_step), file)
 

@@ -20,6 +20,7 @@ from dashboard.completions.annotations import (
     read_annotations,
 )
 from dashboard.completions.models import Completion, Group
+from dashboard.completions.prompts import pass_rate_lines
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.transfers.export_tables import TYPES, WRITERS, Record, Sink, Span, Table
 from dashboard.transfers.tensorboard import write_scalars, write_version
@@ -32,6 +33,7 @@ FileName = Literal[
     "completions.csv",
     "completions.jsonl",
     "completions.parquet",
+    "pass-rates.jsonl",
     "tensorboard.zip",
 ]
 GROUPS_AT_ONCE = 50  # whose completions are in memory together
@@ -247,6 +249,8 @@ def send_file(run: Run, span: Span, file: str) -> Streamed:
         attached += f"-steps-{span.first}-{last}"
     if suffix == "zip":
         pieces = write_tensorboard(run, span)
+    elif name == "pass-rates":  # of the newest groups, whichever steps
+        pieces = (line.encode() for line in pass_rate_lines(run))
     else:
         pieces = WRITERS[suffix](TABLES[name](run, span))
     return Streamed(

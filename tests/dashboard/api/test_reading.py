@@ -1,6 +1,7 @@
 """What programs read: the same as pages show."""
 
 import io
+import json
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -111,6 +112,15 @@ def test_metrics_are_taken_as_parquet(program, run):
 
     table = pq.read_table(io.BytesIO(b"".join(found.streaming_content)))
     assert table.column("reward/mean").to_pylist() == [0.1, 0.2]
+
+
+def test_pass_rates_are_exported(program, run):
+    make_group(run, prompt_index=4)
+
+    found = program.get(f"/runs/{run.pk}/files/pass-rates.jsonl")
+
+    (line,) = b"".join(found.streaming_content).splitlines()
+    assert json.loads(line)["row"] == 4
 
 
 def test_steps_the_wrong_way_round_are_refused(program, run):
