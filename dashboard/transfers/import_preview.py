@@ -211,7 +211,7 @@ class MakeForm(forms.Form):
         max_length=200,
         required=False,
         label="Model",
-        help_text="The run list shows this name. The files do not contain it.",
+        help_text="The run list shows this name.",
         widget=forms.TextInput(attrs={"class": "form-control"}),
     )
     wandb_run = forms.ChoiceField(
@@ -248,8 +248,12 @@ class MakeForm(forms.Form):
         }
         initial = {"name": _proposed_name(found), "right_from": found["highest"]}
         config = found.get("facts", {}).get("config") or {}
-        initial["model"] = PurePath(config.get("model", {}).get("path", "")).name
+        path = PurePath(config.get("model", {}).get("path", ""))
+        # Cohort's folder of a model is called model.
+        initial["model"] = path.parent.name if path.name == "model" else path.name
         super().__init__(data, initial=initial)
+        if not config:
+            self.fields["model"].help_text += " The files do not contain it."
         for name, weight in self.weights.items():
             self.fields[WEIGHT + name] = forms.FloatField(
                 required=False,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -39,6 +41,7 @@ from dashboard.transfers.models import RunImport
 from trainer.algorithm.advantages import group_advantages, reward_matrix
 from trainer.config import AdvantageConfig
 from trainer.events import (
+    Evaluated,
     Event,
     GroupScored,
     RunFinished,
@@ -50,6 +53,7 @@ from trainer.rewards.rule import message_text
 
 EVENTS_AT_ONCE = 500
 SHOWN_FILENAMES = 5
+EVALUATED = re.compile(r"eval/([^/]+)/")  # of a held-out set
 # A = (reward - mean) / (deviation + 1e-4), ddof 1: as TRL does, and verl but for ε.
 TRL_ADVANTAGES = AdvantageConfig(ddof=1, eps=1e-4)
 
@@ -248,7 +252,25 @@ class EventWriter:
         # A table with one completion a prompt is a sample of the step.
         is_whole = all(len(group.completions) > 1 for group in groups)
         metrics = logged | computed if is_whole else computed | logged
-        self._events += [*groups, StepFinished(**self._next_place(), metrics=metrics)]
+        by_set: dict[str, dict[str, float | None]] = defaultdict(dict)
+        for name, value in metrics.items():
+            held_out = EVALUATED.match(name)
+            by_set[held_out[1] if held_out else ""][name] = value
+        of_step = by_set.pop("", {})
+        self._events += groups
+        if of_step or step > 0:  # before the first step there are evaluations alone
+            event = StepFinished(**self._next_place(), metrics=of_step)
+            self._events.append(event)
+        for name, values in by_set.items():
+            self._events.append(
+                Evaluated(
+                    **self._next_place(),
+                    name=name,
+                    num_prompts=0,  # unknown
+                    samples_per_prompt=0,
+                    metrics=values,
+                )
+            )
         if len(self._events) >= EVENTS_AT_ONCE:
             self._ingest()
 

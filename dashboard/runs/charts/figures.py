@@ -301,16 +301,19 @@ def features_of_run(run: Run, config: RunConfig | None = None) -> ChartFeatures:
 
 def is_filled(chart: Chart, run: Run) -> bool:
     """Tell whether a chart is shown; of an imported run, only one that has values."""
-    return not run.is_imported or bool(set(run.metric_names) & metrics_of(chart))
+    return not run.is_imported or is_measured(chart, run.summary.get("last", ()))
 
 
 def _features_of_import(run: Run) -> ChartFeatures:
+    names = run.summary.get("last", ())
+    scores = re.findall(r"^eval/([^/]+)/mean$", "\n".join(names), re.MULTILINE)
     return ChartFeatures(
         rules=tuple(rule["name"] for rule in run.config["reward"]["recipe"]["rules"]),
         scheduled=(),
-        eval_sets=(),
+        eval_sets=tuple(sorted(scores, key=lambda name: (name != MAIN_SET, name))),
         has_reference="kl/mean" in run.metric_names,
         samples_kl=False,
+        distils="distill/kl" in names,
         has_dual_clip=False,
         has_penalty=False,
         limits=None,

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from dashboard.analysis.reproductions import read_board
 from tests.dashboard.transfers.test_importing_a_run import make, page_of, send
@@ -117,6 +118,31 @@ def test_an_imported_log_keeps_settings_completions_and_metrics(alice_client, te
     assert run.model_label == "Qwen2.5-1.5B-Instruct"
     assert run.last_step == 116
     assert len(run.groups.get().completions) == 2
+    evaluation = run.evaluations.get()
+    assert (evaluation.name, evaluation.step) == ("test", 116)
+    assert evaluation.metrics["eval/test/rule/lenient"] == pytest.approx(0.78)
+
+
+def test_an_imported_log_shows_its_held_out_scores_and_settings(alice_client, team):
+    run = import_log(alice_client, config_of(1), strict=0.77)
+
+    overview = alice_client.get(reverse("run", args=["alpha", run.pk]))
+    settings = alice_client.get(reverse("run_config", args=["alpha", run.pk]))
+
+    assert 'data-tile="eval/test/mean"' in overview.text
+    assert 'id="chart-eval-test-mean"' in overview.text
+    reported = dict(settings.context["reported"])
+    assert reported["optim.learning_rate"] == "3e-5"
+
+
+def test_the_folder_above_names_an_imported_model(alice_client, team):
+    tree = config_of(0)
+    tree["model"]["path"] = "/starter/rlox/model"
+
+    run_import = send(alice_client, {"events.jsonl": log_of(tree, strict=0.7)})
+
+    form = page_of(alice_client, run_import).context["form"]
+    assert form["model"].initial == "rlox"
 
 
 def test_an_imported_run_with_another_rate_is_not_exact(alice_client, team):
