@@ -389,10 +389,10 @@ def _leave(run: Run, steps: range | None) -> str:
 
 def _read_held_out(arrangement: Arrangement) -> Scores | None:
     """Read the scores at the last step at which every run was evaluated on the same
-    set.
+    set, after the first step.
     """
     runs = arrangement.runs
-    current = Evaluation.objects.filter(run__in=runs, superseded_by=None)
+    current = Evaluation.objects.filter(run__in=runs, superseded_by=None, step__gt=0)
     evaluated: dict[str, dict[int, dict[int, dict[str, float | None]]]] = {}
     for pk, name, step, metrics in current.order_by().values_list(
         "run_id", "name", "step", "metrics"

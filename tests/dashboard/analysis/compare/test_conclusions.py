@@ -71,6 +71,16 @@ def test_held_out_rewards_decide_at_the_last_step_that_all_have(base):
     assert "0.05" in found.text
 
 
+def test_scores_before_the_first_step_decide_nothing(base):
+    other = like(base, "other")
+    for run, last in ((base, 10), (other, 12)):
+        evaluate(run, 0, 0.1)
+        evaluate(run, last, 0.5)
+        make_steps(run, {"reward/mean": [0.4] * 10})
+
+    assert conclusion(base, other).metric == "reward/mean"
+
+
 def test_without_held_out_prompts_the_reward_decides(base):
     other = like(base, "other")
     noise = np.random.default_rng(1).normal(0, 0.02, (2, 200))
