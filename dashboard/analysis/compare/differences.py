@@ -31,6 +31,7 @@ from trainer.rewards.spec import Recipe
 
 ABSENT = None
 RECIPE, OF_RECIPE = "recipe", ("rules.", "recipe.")
+REPORTED = "settings."  # by the names of another trainer
 MAX_LISTED = 5  # values of a set
 WHOLE = "combination of the rules"
 
@@ -140,7 +141,11 @@ def compare_settings(runs: Sequence[Run]) -> list[Setting]:
                 index
                 for index, run in enumerate(runs)
                 if key not in flat[index]
-                and (run.is_imported or (phase and phase not in phases[index]))
+                and (
+                    run.is_imported
+                    or key.startswith(REPORTED)
+                    or (phase and phase not in phases[index])
+                )
             ),
         )
         for key in sorted(keys, key=lambda key: parts.index(_part(key)))
@@ -171,9 +176,7 @@ def _phase_of(key: str) -> str:
 
 def lack_settings(run: Run) -> bool:
     """Tell whether its training settings are unknown."""
-    return run.is_imported and not (
-        run.is_external and any(reported_settings(run.config))
-    )
+    return run.is_imported and not any(reported_settings(run.config))
 
 
 def _part(key: str) -> str:
@@ -196,10 +199,11 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
         )
     if run.is_external:
         yield from _reported_settings(run)
-    if run.is_imported:
         return  # its other settings are unknown
-    yield "recipe", str(run.recipe_version)
-    for key, value in flatten_config(whole_config(run.config)):
+    config = run.config.get("settings", {}) if run.is_imported else run.config
+    if not run.is_imported:
+        yield "recipe", str(run.recipe_version)
+    for key, value in flatten_config(whole_config(config) if config else {}):
         if key not in frozen:
             yield key, write_named(key, value)
 
@@ -209,7 +213,7 @@ def _reported_settings(run: Run) -> Iterator[tuple[str, str]]:
     for rule in run.config["reward"]["recipe"]["rules"]:
         yield f"rules.{rule['name']}.weight", write_setting(rule["weight"])
     for key, value in reported_settings(run.config):
-        yield f"settings.{key}", write_setting(value)
+        yield f"{REPORTED}{key}", write_setting(value)
 
 
 def whole_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from dashboard.analysis.compare.differences import compare_settings, lack_settings
 from dashboard.analysis.reproductions import read_board
 from tests.dashboard.transfers.test_importing_a_run import make, page_of, send
 from trainer.events import (
@@ -133,6 +134,18 @@ def test_an_imported_log_shows_its_held_out_scores_and_settings(alice_client, te
     assert 'id="chart-eval-test-mean"' in overview.text
     reported = dict(settings.context["reported"])
     assert reported["optim.learning_rate"] == "3e-5"
+
+
+def test_settings_of_imported_logs_are_compared(alice_client, team):
+    runs = [
+        import_log(alice_client, config_of(0, learning_rate=rate), strict=0.77)
+        for rate in (3e-5, 1e-5)
+    ]
+
+    differing = {one.key: one.values for one in compare_settings(runs) if one.differs}
+
+    assert differing["optim.learning_rate"] == ["3e-5", "1e-5"]
+    assert not any(map(lack_settings, runs))
 
 
 def test_the_folder_above_names_an_imported_model(alice_client, team):
