@@ -122,7 +122,7 @@ class Problem(Exception):
 NO_TOKEN = Problem(
     401,
     "The token is missing, expired or revoked. Create one on the team's page “API "
-    "and tokens” and send it as “Authorization: Bearer cohort_…”.",
+    "tokens” and send it as “Authorization: Bearer cohort_…”.",
     headers={"WWW-Authenticate": 'Bearer realm="Cohort"'},
 )
 # A web process waits for 3 s, and with a key for the first request of that key.

@@ -42,7 +42,7 @@ from dashboard.api.problems import CODES, TYPE, Problem, ProblemSchema, handle_p
 
 DESCRIPTION = """\
 All operations act on the token's team. Objects of other teams are \
-not found (404). Create tokens on the team's page “API and tokens” and send them as \
+not found (404). Create tokens on the team's page “API tokens” and send them as \
 `Authorization: Bearer cohort_…`.
 """
 

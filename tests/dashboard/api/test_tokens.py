@@ -48,7 +48,7 @@ def test_without_a_valid_token_the_response_shows_how_to_get_one(alice):
         assert found.status_code == 401, header
         assert found["Content-Type"] == "application/problem+json", header
         assert found["WWW-Authenticate"].startswith("Bearer"), header
-        assert "API and tokens" in found.json()["detail"], header
+        assert "API tokens" in found.json()["detail"], header
 
 
 def test_a_cookie_does_not_authenticate(alice):
