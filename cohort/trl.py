@@ -295,7 +295,7 @@ class Watcher:
             if key.startswith("eval_")
         }
         if held_out:
-            self.reporter.evaluated(int(state.global_step), "held-out", held_out)
+            self.reporter.evaluated(int(state.global_step), "heldout", held_out)
         elif self._pending is not None and int(state.global_step) == self._step:
             means = _metrics(self.trainer)
             others = {name: logs[name] for name in logs if name not in means}
