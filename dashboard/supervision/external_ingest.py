@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import accumulate, groupby
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Min
 from django.db.models.functions import Now
 
 from dashboard.accounts.members import check_storage
@@ -54,6 +55,7 @@ def end_run(run: Run, last_word: Event) -> None:
         _move(
             run, RunState.STOPPED, stop_reason="The trainer ended before its last step."
         )
+    _date_back(run, last_word)
     # The run's prompts become a dataset, as those of an imported run do. Not if indexes
     # are missing: row positions would then point at other prompts.
     groups = Group.objects.filter(run=run)
@@ -86,6 +88,21 @@ def _move(run: Run, target: RunState, **fields: Any) -> None:
     )
     if is_moved:
         close_attempt(run.pk, run.attempt, f"{target} at step {run.last_step}")
+
+
+def _date_back(run: Run, last_word: Event) -> None:
+    """Take the attempt's times from its events where they were sent later, as by
+    `cohort sync`: its trainer had begun before the run was opened.
+    """
+    first = run.steps.filter(attempt=run.attempt).aggregate(first=Min("time"))["first"]
+    if first is None:
+        return
+    last = datetime.fromtimestamp(last_word.time, UTC)
+    late = RunAttempt.objects.filter(
+        run=run, number=run.attempt, claimed_at__gt=first
+    ).update(claimed_at=first, ended_at=max(first, last))
+    if late and run.attempt == 1:
+        Run.objects.filter(pk=run.pk).update(started_at=first)
 
 
 def create_prompts_version(

@@ -9,6 +9,7 @@ from django.urls import reverse
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.runs.models import Run
 from dashboard.supervision.external_runs import open_run
+from tests.dashboard.completions.factories import make_run
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
 from tests.dashboard.supervision.test_opening_a_run import OPENING
@@ -55,6 +56,17 @@ def test_each_page_exists_and_names_the_trainer(external, alice_client):
     assert not any("was imported" in text for text in (ended, *shown.values()))
     counted = page(alice_client, "run_prompts", external.pk)
     assert "2 of 2 prompts" in counted
+
+
+def test_a_run_that_was_sent_later_took_as_long_as_its_events(external):
+    log = LogBuilder().stepped(1).stepped(2).finished(2)
+
+    send(external, log)
+
+    times = [event.time for event in log.events if event.type == "step_finished"]
+    run = Run.objects.get(pk=external.pk)
+    assert run.started_at.timestamp() == times[0]
+    assert run.took.total_seconds() == log.events[-1].time - times[0] > 0
 
 
 def test_the_band_of_rewards_is_what_was_measured(external, team, alice, alice_client):
@@ -131,3 +143,6 @@ def test_its_settings_are_compared(external, team, alice, alice_client):
     ).content.decode()
 
     assert "settings.learning_rate" in compared
+    own = make_run(team, "own")
+    keys = [one.key for one in compare_settings([external, own]) if one.differs]
+    assert not [key for key in keys if key.startswith("settings.")]
