@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import django_stubs_ext
@@ -28,9 +29,12 @@ COHORT_DATA = _environment.data
 COHORT_PORT = _environment.port
 DATABASE_IS_EMBEDDED = _environment.database_url is None
 REDIS_IS_EMBEDDED = _environment.redis_url is None
-MAKE_LINK = (
-    "make link" if COHORT_PORT == 8000 else f"COHORT_PORT={COHORT_PORT} make link"
-)
+# With the variables that this server was started with.
+MAKE_LINK = "make link"
+if COHORT_PORT != 8000:
+    MAKE_LINK = f"COHORT_PORT={COHORT_PORT} {MAKE_LINK}"
+if COHORT_DATA != ROOT / ".cohort":
+    MAKE_LINK = f"COHORT_DATA={shlex.quote(str(COHORT_DATA))} {MAKE_LINK}"
 DATABASE_URL = _environment.database_url or _embedded.database_url
 REDIS_URL = (
     _environment.redis_url or _embedded.redis_url

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from dashboard.accounts.models import Membership, Role, SignInLink, Team, User
@@ -157,3 +157,13 @@ def test_a_team_cannot_be_called_like_a_page(alice):
 
 def test_the_first_team_is_made_once(db):
     assert create_first_team() == create_first_team()
+
+
+def test_without_a_server_the_command_says_how_to_name_it(monkeypatch, settings):
+    def refuse():
+        raise OperationalError("no such socket")
+
+    monkeypatch.setattr(connection, "ensure_connection", refuse)
+
+    with pytest.raises(CommandError, match=str(settings.COHORT_DATA)):
+        call_command("sign_in_link")

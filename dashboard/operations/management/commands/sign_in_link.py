@@ -5,6 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
 from django.urls import reverse
 
 from dashboard.accounts.models import User
@@ -25,6 +26,14 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        try:
+            connection.ensure_connection()
+        except OperationalError as error:
+            raise CommandError(
+                f"Cohort does not run with the data in {settings.COHORT_DATA}. Start "
+                "it, or set COHORT_DATA and COHORT_PORT as it was started with. "
+                f"{error}"
+            ) from None
         username = options["user"]
         try:
             user = (
