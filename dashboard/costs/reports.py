@@ -16,7 +16,6 @@ import numpy as np
 from dashboard.accounts.models import Team
 from dashboard.costs.ledger import (
     HOUR,
-    UNKNOWN,
     Bill,
     Kind,
     Portion,
@@ -117,7 +116,7 @@ def list_items(team: Team) -> list[str]:
     runs = Run.objects.filter(team=team).defer("config", "summary")
     portions = chain.from_iterable(read_portions(runs, Prices([])).values())
     judges = JudgeUse.objects.filter(team=team).values_list("model", flat=True)
-    return sorted({*judges, *(portion.item for portion in portions)} - {UNKNOWN})
+    return sorted({*judges, *(portion.item for portion in portions)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -97,6 +97,10 @@ def team_costs_file(request: Request, team: Team) -> HttpResponseBase:
 
 
 class PriceForm(forms.ModelForm[Price]):
+    unit = forms.ChoiceField(
+        choices=Unit, widget=forms.Select(attrs={"class": "form-select"})
+    )
+
     class Meta:
         model = Price
         fields = ("unit", "name", "amount", "currency", "valid_from")
@@ -109,7 +113,6 @@ class PriceForm(forms.ModelForm[Price]):
             "of the same day replaces it.",
         }
         widgets: ClassVar[dict[str, forms.Widget]] = {
-            "unit": forms.Select(attrs={"class": "form-select"}),
             "name": forms.TextInput(
                 attrs={"class": "form-control", "list": "used-items"}
             ),
