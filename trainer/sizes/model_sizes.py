@@ -126,8 +126,8 @@ def read_dimensions(path: str) -> Dimensions:
             config = json.load(opened)
     except OSError:
         raise ValueError(
-            f"{file} not found. Memory can be estimated only for a model folder on "
-            "this machine: set model.path to one."
+            f"{file} not found. Memory can be estimated only for model folders on "
+            "this machine."
         ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(

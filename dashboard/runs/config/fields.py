@@ -179,7 +179,7 @@ class Problems:
 
     @property
     def links(self) -> list[tuple[str, str]]:
-        """Those of single fields, each with the HTML ID of its field."""
+        """The messages of single fields, each with the HTML ID of its field."""
         return [
             (f"field-{control.replace('.', '-')}", text)
             for control, texts in self.by_field.items()
