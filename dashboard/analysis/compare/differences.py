@@ -25,12 +25,14 @@ from dashboard.runs.config.snapshot import (
     write_named,
     write_setting,
 )
+from dashboard.runs.launch.base_models import find_published
 from dashboard.runs.models import Run
 from trainer.config import RunConfig
 from trainer.rewards.spec import Recipe
 
 ABSENT = None
 RECIPE, OF_RECIPE = "recipe", ("rules.", "recipe.")
+TEACHER = "reference.model"
 REPORTED = "settings."  # by the names of another trainer
 MAX_LISTED = 5  # values of a set
 WHOLE = "combination of the rules"
@@ -204,8 +206,10 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
     if not run.is_imported:
         yield "recipe", str(run.recipe_version)
     for key, value in flatten_config(whole_config(config) if config else {}):
+        model = find_published(value) if key == TEACHER and value else None
         if key not in frozen:
-            yield key, write_named(key, value)
+            title = f"{model} ({model.lineage})" if model else write_named(key, value)
+            yield key, title
 
 
 def _reported_settings(run: Run) -> Iterator[tuple[str, str]]:

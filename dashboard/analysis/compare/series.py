@@ -139,6 +139,7 @@ PINNED = (
     REWARD,
     f"eval/{MAIN_SET}/mean",
     "group/frac_zero_std",
+    "distill/kl",
     "kl/mean",
     "entropy",
     "completion/mean_length",

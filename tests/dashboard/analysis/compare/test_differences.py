@@ -5,7 +5,8 @@ import pytest
 from django.urls import reverse
 
 from dashboard.analysis.compare.differences import Setting, compare_settings
-from dashboard.runs.models import Run
+from dashboard.analysis.compare.series import PINNED, choose_pins
+from dashboard.runs.models import PublishedModel, Run
 from tests.dashboard.completions.factories import (
     RULES,
     make_config,
@@ -43,6 +44,30 @@ def test_only_the_settings_that_differ_are_left(base):
         "seed": ["0", "7"],
         "loss.kl_coef": ["0", "0.04"],
     }
+
+
+def test_a_published_teacher_is_named(base):
+    published = PublishedModel.objects.create(
+        team=base.team,
+        name="tutor",
+        run_name="base",
+        step=3,
+        sha256="a" * 64,
+        num_bytes=1,
+    )
+    path = f"{published.folder}/model"
+    config = make_config(loss={"kl_coef": 1}, reference={"model": path})
+
+    teachers = differing(base, like(base, config=config))["reference.model"]
+
+    assert teachers[1] == "tutor (base, step 3)"
+
+
+def test_the_distance_to_a_teacher_is_among_the_charts_of_a_comparison():
+    known = [*PINNED, "loss"]
+
+    assert "distill/kl" in choose_pins([], known)
+    assert choose_pins(["loss"], known) == ["loss"]
 
 
 def test_values_are_written_as_on_the_config_page(base):
