@@ -265,7 +265,7 @@ def _draw(
 
 
 def _draw_draws(visits: Visits) -> dict[str, Any]:
-    """Draw the mean number of draws of the prompts with a pass rate, in tenths."""
+    """Draw how often prompts with a pass rate were drawn, in tenths, of those drawn."""
     tallies = tally(visits, num_last=NUM_LAST)
     tenths = np.rint(10 * tallies["num_right"] / tallies["num_scored"]).astype(int)
     num = np.bincount(tenths, minlength=11)
@@ -280,7 +280,7 @@ def _draw_draws(visits: Visits) -> dict[str, Any]:
     }
     layout = {
         "xaxis": {"title": {"text": "pass rate"}, "type": "category"},
-        "yaxis": {"title": {"text": "draws per prompt"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": "draws per drawn prompt"}, "rangemode": "tozero"},
         "showlegend": False,
     }
     return {"data": [bars], "layout": layout}
