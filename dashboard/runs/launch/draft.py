@@ -72,7 +72,7 @@ class Choices:
         """Return the problem with a typed model, or None: a name is no Hub ID."""
         for model in self.starters:
             if path and path in (model.title, model.title.partition(" (")[0]):
-                return f"“{path}” is the model of the folder {model.path}. Enter this."
+                return f"Enter the folder of “{path}”: {model.path}"
         return check_model(path)
 
     def own_dataset(self, model: StarterModel) -> DatasetVersion | None:
