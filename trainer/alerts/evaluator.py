@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from trainer.alerts.conditions import REWARD, Kind, Track, finite, is_evaluated
-from trainer.alerts.rules import AlertRule
+from trainer.alerts.rules import NOT_FINITE, AlertRule
 
 REWARDS = 10  # training steps whose mean reward stands beside an evaluation
 MEASURED_BY_TIME = frozenset({"tokens_per_second", "time/environment_share"})
@@ -107,8 +107,11 @@ class RuleEvaluator(Generic[Id]):
         for metric, keys in self._of_steps.items():
             if metric not in self.known:
                 continue
-            if without:
-                keys = [k for k in keys if self.rules[k[0]].code not in without]
+            # TRL logs its loss every few steps: what a step does not have is not
+            # measured, and a number that is not finite is null.
+            quiet = {*without} if metric in metrics else {*without, NOT_FINITE}
+            if quiet:
+                keys = [k for k in keys if self.rules[k[0]].code not in quiet]
             if self.read(metric, step, finite(metrics.get(metric)), keys):
                 counted += keys
         reward = finite(metrics.get(REWARD))

@@ -23,9 +23,10 @@ _MISMATCH = (
     "wrong. Run python -m trainer drift on this configuration, use float32, or set "
     "loss.importance_correction."
 )
+NOT_FINITE = "not_finite"
 RULES = (
     AlertRule(
-        code="not_finite",
+        code=NOT_FINITE,
         name="Loss is not finite",
         why="One step with a non-finite loss can damage the weights. Lower the "
         "learning rate, or use bfloat16 instead of float16.",

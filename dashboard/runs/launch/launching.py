@@ -218,15 +218,14 @@ def _check_columns(
         if columns
         else "It has no extra columns"
     )
-    for control, where, reference in parts_of(
-        config, "reference", ("context_column", "context")
-    ):
+    names = ("context_column", "context")
+    for control, at, reference in parts_of(config, "reference", names):
         name = reference.context_column
         is_read = reference.context == "column" and name != "answer"
         if is_read and not dataset.has_column(name):
             problems.add(
                 control,
-                f"{where}{dataset} has no column “{name}”. {there}. Name one of them, "
+                f"{at}{dataset} has no column “{name}”. {there}. Name one of them, "
                 "or answer.",
             )
     sources = values_of(config, "rollout.source")

@@ -167,6 +167,19 @@ def test_a_metric_that_a_run_never_had_is_not_missing():
     assert triggered(RuleEvaluator(BY_CODE), "loss", [0.1, None, None, 0.1]) == [1]
 
 
+def test_a_loss_that_is_not_logged_at_a_step_is_not_missing():
+    evaluator = RuleEvaluator(BY_CODE)
+    logged = [{"loss": 0.1}, {"reward/mean": 0.5}, {"loss": None}, {}]
+
+    found = [
+        each.step
+        for step, metrics in enumerate(logged, start=1)
+        for each in evaluator.step(step, metrics)
+    ]
+
+    assert found == [3]
+
+
 COURSE: list[dict[str, float | None]] = [
     {
         "grad_norm": 90.0 if index in (14, 15, 20) else 1.0,
