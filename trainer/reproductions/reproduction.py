@@ -194,7 +194,7 @@ def describe(result: Published) -> str:
     """Write 77.9% strict at step 116, or that only a curve was published."""
     if result.value is None:
         return "Published as a curve"
-    value = f"{result.value:.1%}" if result.value < 1 else f"{result.value:g}"
+    value = f"{result.value:.1%}" if result.value <= 1 else f"{result.value:g}"
     return f"{value} {result.score} at step {result.steps:,}"
 
 
