@@ -166,17 +166,21 @@ class Bill:
         return len(self.costs) == 1 and not self.unpriced
 
     @property
+    def is_least(self) -> bool:
+        """Whether a part has no price, or unknown tokens."""
+        return bool(self.unpriced or self.amounts.get("calls_without_usage"))
+
+    @property
     def price_text(self) -> str:
         """20.64 EUR; ≥ 20.64 EUR where a part has no price, or unknown tokens."""
         words = [write_money(cost, name) for name, cost in sorted(self.costs.items())]
         if not words:
             return "price not set" if self.unpriced else ""
-        is_least = self.unpriced or self.amounts.get("calls_without_usage")
-        return f"{'≥ ' if is_least else ''}{' + '.join(words)}"
+        return f"{'≥ ' if self.is_least else ''}{' + '.join(words)}"
 
     @property
     def hours_text(self) -> str:
-        hours = {"GPU-hours": self.gpu_hours, "worker hours": self.worker_hours}
+        hours = {"GPU-hours": self.gpu_hours, "worker-hours": self.worker_hours}
         return ", ".join(f"{sig3(h)} {unit}" for unit, h in hours.items() if h)
 
     @property

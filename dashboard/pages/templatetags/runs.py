@@ -245,12 +245,12 @@ def signed(value: object) -> str:
 # Costs.
 
 USED = {
-    "calls": "calls",
+    "calls": "judge calls",
     "from_file": "reused answers",
     "input_tokens": "input tokens",
     "cached_tokens": "cached input tokens",
     "output_tokens": "output tokens",
-    "calls_without_usage": "calls with unknown tokens",
+    "calls_without_usage": "judge calls with unknown tokens",
 }
 
 
@@ -258,6 +258,9 @@ USED = {
 def money(costs: Mapping[str, float]) -> str:
     """Write costs by currency, which are never added."""
     return " + ".join(write_money(cost, name) for name, cost in sorted(costs.items()))
+
+
+register.filter("in_currency", write_money)
 
 
 @register.filter

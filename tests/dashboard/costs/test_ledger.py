@@ -177,7 +177,7 @@ def test_hours_of_a_cpu_have_no_price_unless_it_is_set(team, run, prices):
 
     assert (before.costs, before.unpriced) == ({}, {})
     assert (before.gpu_hours, before.worker_hours) == (0, 2)
-    assert before.text == "2 worker hours"
+    assert before.text == "2 worker-hours"
     assert bill_of(run).costs == {"EUR": pytest.approx(0.2)}
 
 
