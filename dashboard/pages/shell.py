@@ -46,6 +46,7 @@ SECTIONS = {
     "group": "runs",
     "groups": "runs",
     "completions": "runs",
+    "question": "runs",
     "dataset": "datasets",
     "datasets": "datasets",
     "prompts": "datasets",
