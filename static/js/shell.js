@@ -146,9 +146,10 @@ window.addEventListener("pageshow", () => {
 });
 
 // On a narrow screen the tabs scroll; keep the current one in view.
-document
-  .querySelector(".page-tabs [aria-current]")
-  ?.scrollIntoView({ inline: "center", block: "nearest" });
+for (const tab of document.querySelectorAll(
+  ":is(.page-tabs, .settings-nav) [aria-current]",
+))
+  tab.scrollIntoView({ inline: "center", block: "nearest" });
 
 // Relative times are updated while a page is open; the title is in local time.
 const UNITS = [
