@@ -47,9 +47,12 @@ class SweptSetting:
 
     @property
     def values(self) -> list[str]:
-        """The different ones: numbers by size, others by alphabet."""
+        """The different ones: numbers by size, others by alphabet, v9 before v10."""
         if self.numbers is None:
-            return sorted(set(self.texts))
+            return sorted(
+                set(self.texts),
+                key=lambda text: re.sub("[0-9]+", lambda n: n[0].zfill(20), text),
+            )
         by_text = dict(zip(self.texts, self.numbers, strict=True))
         return sorted(by_text, key=lambda text: by_text[text])
 

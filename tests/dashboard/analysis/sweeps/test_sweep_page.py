@@ -11,6 +11,7 @@ from django.utils.http import urlencode
 from dashboard.analysis.sweeps.axes import (
     Axis,
     AxisRange,
+    SweptSetting,
     design,
     in_ranges,
     read_ranges,
@@ -86,6 +87,13 @@ def test_sweep_settings_are_the_differing_ones_except_the_seed(group):
     assert found["optim.learning_rate"].values == ["1e-6", "1e-5", "0.0001"]
     assert found["optim.learning_rate"].is_log
     assert found["loss.aggregation"].numbers is None
+
+
+def test_versions_are_sorted_by_their_numbers():
+    texts = ["right v10", "right v9", "right v1", "right v9"]
+    swept = SweptSetting(key="recipe", aliases=[], texts=texts, numbers=None)
+
+    assert swept.values == ["right v1", "right v9", "right v10"]
 
 
 def test_settings_that_always_go_together_are_one(team):
