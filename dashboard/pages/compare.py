@@ -32,6 +32,7 @@ from dashboard.analysis.compare.differences import (
     title_of_setting,
 )
 from dashboard.analysis.compare.pairs import align_pairs, compare_rules
+from dashboard.analysis.compare.points import AXES
 from dashboard.analysis.compare.seeds import (
     MAX_SEEDS,
     MAX_SETS,
@@ -79,6 +80,7 @@ from dashboard.analysis.sweeps.summary import (
 from dashboard.completions.models import Group
 from dashboard.completions.prompts import read_snippets
 from dashboard.completions.rewards import sort_by
+from dashboard.costs.ledger import main_currency, read_bills
 from dashboard.pages.requests import Request
 from dashboard.runs.charts.chart import NOTE, has_clipped
 from dashboard.runs.models import Run
@@ -110,6 +112,10 @@ def compare(request: Request, team: Team) -> HttpResponse:
         "max_pins": MAX_PINS,
         "form": form,
         "view": view,
+        "axis": AXES[view["x"]],
+        "currency": main_currency(read_bills(selection.runs).values())
+        if view["x"] == "cost"
+        else "",
         "choices": list_choices(team, selection) if selection.choices else [],
         "offered": [(run, selection.with_run(run)) for run in offered],
         "alike": [(run, selection.with_run(run)) for run in alike],

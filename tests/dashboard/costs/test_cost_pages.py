@@ -279,6 +279,12 @@ def test_a_run_whose_cost_is_not_known_is_not_placed(team, run, alice_client):
     assert not any(line["x"] for line in figure["data"])
 
 
+def test_an_axis_of_costs_has_a_currency(team, run, alice_client):
+    found = alice_client.get(page("compare"), {"runs": run.pk, "x": "cost"})
+
+    assert (found.context["axis"], found.context["currency"]) == ("cost", "EUR")
+
+
 def test_a_former_members_runs_still_cost(team, run, alice_client):
     Run.objects.filter(pk=run.pk).update(owner=None)
 
