@@ -239,7 +239,8 @@ def _draw(
         columns, at = np.unique(
             (series.steps - span.first) // width, return_inverse=True
         )
-        means = np.bincount(at, series.values) / np.bincount(at)
+        # An estimate by weights may exceed 1; no share does.
+        means = np.clip(np.bincount(at, series.values) / np.bincount(at), 0, 1)
         last = np.minimum(span.first + (columns + 1) * width - 1, span.last)
         traces.append(
             {
@@ -279,7 +280,7 @@ def _draw_draws(visits: Visits) -> dict[str, Any]:
         "hovertemplate": "%{y:.3~g} draws, %{customdata:,} prompts<extra></extra>",
     }
     layout = {
-        "xaxis": {"title": {"text": "pass rate"}, "type": "category"},
+        "xaxis": {"title": {"text": "pass rate"}, "type": "category", "nticks": 6},
         "yaxis": {"title": {"text": "draws per drawn prompt"}, "rangemode": "tozero"},
         "showlegend": False,
     }

@@ -139,7 +139,7 @@ def test_an_estimate_of_uniform_order_stays_a_share():
     assert shares["difference"].value[0] == pytest.approx(-0.15)
 
 
-def make_curriculum_run(team, version):
+def make_curriculum_run(team, version, *, uniform=(0.5, 0.45, 0.55)):
     """Prompt 0 is always right, 1 always wrong, 2 mixed."""
     run = make_run(team, dataset_version=version, config=make_config(curriculum=POOLS))
     for step in (1, 2, 3):
@@ -152,7 +152,7 @@ def make_curriculum_run(team, version):
         run,
         {
             "group/frac_zero_std": [0.5, 0.25, 0.25],
-            "curriculum/uniform_signal": [0.5, 0.45, 0.55],
+            "curriculum/uniform_signal": list(uniform),
             "curriculum/num_out": [0.0, 0.0, 1.0],
             "curriculum/unseen": [1.0, 0.5, 0.0],
             "curriculum/hard": [0.0, 0.0, 0.25],
@@ -184,6 +184,16 @@ def test_the_page_compares_the_drawn_groups_with_uniform_order(
     assert lab.figures["pools"]["layout"]["xaxis"]["dtick"] == 1  # each step once
     draws = lab.figures["draws"]["data"][0]["y"]
     assert (draws[0], draws[5], draws[10]) == (2, 3, 2)
+
+
+@pytest.mark.django_db
+def test_an_estimate_above_one_is_drawn_at_one(alice_client, team, version):
+    run = make_curriculum_run(team, version, uniform=(0.5, 1.2, 0.5))
+
+    lab = curriculum_page(alice_client, run).context["lab"]
+
+    drawn = {trace["name"]: trace["y"] for trace in lab.figures["signal"]["data"]}
+    assert drawn["uniform order"] == [0.5, 1.0, 0.5]
 
 
 @pytest.mark.django_db
