@@ -159,6 +159,7 @@ class AdvantageConfig(Part):
         1.0,
         ge=0,
         le=100,
+        title="Advantage weight",
         description="Multiplies all advantages. 0 trains on the KL and the entropy "
         "bonus alone: with a teacher (reference.model), this is distillation.",
     )
