@@ -13,7 +13,7 @@ from tests.bench.bench_distillation import (
 )
 
 pytestmark = pytest.mark.slow(minutes=10)
-NUM_STEPS = 15
+NUM_STEPS = 20
 
 
 @pytest.fixture(scope="module")
