@@ -50,6 +50,7 @@ def test_input_tokens_leave_out_those_that_the_endpoint_had_cached(recipe, judgi
         ({"prompt_tokens": 20, "completion_tokens": 5}, (20, None, 5), 0),
         (USAGE | {"prompt_tokens_details": {"cached_tokens": 21}}, (20, None, 10), 0),
         (USAGE | {"prompt_tokens_details": None}, (20, None, 10), 0),
+        (USAGE | {"prompt_tokens_details": [16]}, (20, None, 10), 0),
         (
             {"prompt_tokens": 20, "completion_tokens": 5, "cached_tokens": 0},
             (20, 0, 5),

@@ -324,12 +324,12 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         choice = reply["choices"][0]
         written = choice["message"]["content"] or ""
         is_cut = choice.get("finish_reason") == "length"
-        usage = reply.get("usage") or {}
+        usage = _object(reply, "usage")
         num_tokens, num_in, num_out = (
             number if type(number) is int and number > 0 else None
             for number in map(usage.get, _USAGE)
         )
-        details = usage.get("prompt_tokens_details") or {}
+        details = _object(usage, "prompt_tokens_details")
         cached = details.get("cached_tokens", usage.get("cached_tokens"))
         if type(cached) is not int or not 0 <= cached <= (num_in or 0):
             cached = None
@@ -349,6 +349,12 @@ def _read_reply(text: bytes, *, about_tokens: int) -> Reply:
         num_tokens_out=num_out,
         num_tokens_cached=cached,
     )
+
+
+def _object(body: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a part of a reply; {} if it is missing, or no object."""
+    part = body.get(name)
+    return part if isinstance(part, dict) else {}
 
 
 def _error_message(text: bytes) -> str:
