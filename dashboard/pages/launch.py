@@ -158,7 +158,8 @@ def show_form(
     summary = _summarize(team, form)  # which checks the form again
     if refused:
         form.problems.general.append(refused)
-    if status == 200 or toml:
+    # What to choose is no error yet.
+    if (status == 200 and form.missing) or (toml and toml.problems):
         form.clear_problems()
     preset = form.start.team_preset
     context = {
@@ -169,6 +170,7 @@ def show_form(
         "fields": describe_fields(form),
         "unknown_start": "" if refused else form.unknown_start,
         "refused": refused,
+        "was_refused": was_refused,
         "toml": toml,
         "preset_problem": preset_problem,
         "preset_conflict": preset_conflict,

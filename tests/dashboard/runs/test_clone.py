@@ -121,3 +121,20 @@ def test_a_clone_lists_the_settings_that_its_address_changes(
 
     assert plain.changed == []
     assert [setting.path for setting in changed.changed] == ["loss.importance_cap"]
+
+
+def test_a_clone_marks_the_setting_that_cannot_be_launched(alice_client, team, parent):
+    run = make_run(
+        team,
+        "wide-heron",
+        dataset=parent.dataset_version,
+        recipe=parent.recipe_version,
+        config=make_config(data={"rows": "rows.jsonl", "num_eval_rows": 5_000}),
+    )
+
+    page = alice_client.get(f"/{team.slug}/runs/new?clone={run.pk}").text
+
+    [control] = re.findall(r'<input[^>]* name="data.num_eval_rows"[^>]*>', page)
+    assert 'aria-invalid="true"' in control
+    estimate = page[page.index('id="launch-summary"') :]
+    assert "5,000" in estimate[: estimate.index("</aside>")]
