@@ -55,3 +55,12 @@ export function duration(seconds) {
 export function isBound(metric) {
   return /^eval\/.*\/(low|high)$/.test(metric);
 }
+
+const EDGES_OF_THE_REWARD = new Set(["reward/p10", "reward/p90"]);
+
+// The metric in whose chart a metric is drawn: the other one of a band for its edges,
+// else itself.
+export function drawnWith(metric) {
+  if (EDGES_OF_THE_REWARD.has(metric)) return "reward/mean";
+  return isBound(metric) ? metric.slice(0, metric.lastIndexOf("/")) : metric;
+}

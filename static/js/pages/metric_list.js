@@ -8,6 +8,7 @@ import {
   insertInOrder,
   titleOf,
 } from "../live/metric_titles.js";
+import { drawnWith } from "../live/numbers.js";
 
 const PREFIX = "chart-";
 
@@ -29,7 +30,7 @@ export class MetricList {
     this.#root = root;
     this.#onChange = onChange;
     const names = new URLSearchParams(location.search).get("show")?.split(",") ?? [];
-    for (const name of names.filter(Boolean)) this.chosen.add(cardId(name));
+    for (const name of names.filter(Boolean)) this.chosen.add(cardId(drawnWith(name)));
     for (const item of root.querySelectorAll("[data-item]")) this.#add(item);
     root.addEventListener("change", ({ target }) => {
       const item = target.closest("[data-item]");

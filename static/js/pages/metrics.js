@@ -13,7 +13,7 @@ import {
   unitOf,
 } from "../live/metric_titles.js";
 import { setText } from "../live/announce.js";
-import { isBound, sig3 } from "../live/numbers.js";
+import { drawnWith, isBound, sig3 } from "../live/numbers.js";
 import { ArrangedCharts } from "./arranged_charts.js";
 import { openBoard, showBoard } from "./boards.js";
 import { cardId, MetricList } from "./metric_list.js";
@@ -22,8 +22,6 @@ import { drawRunCharts } from "./run_charts.js";
 import { linkSignals } from "./signals.js";
 import "./system.js";
 
-// They are drawn in the chart of the reward.
-const OF_THE_BAND = new Set(["reward/p10", "reward/p90"]);
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const template = JSON.parse(document.getElementById("figure").textContent);
 const search = document.querySelector("[data-metric-search]");
@@ -134,11 +132,7 @@ function addNew() {
   const fresh = store
     .names()
     .filter(
-      (name) =>
-        !cardOf.has(name) &&
-        !drawn.has(name) &&
-        !isBound(name) &&
-        !OF_THE_BAND.has(name),
+      (name) => !cardOf.has(name) && !drawn.has(name) && drawnWith(name) === name,
     );
   for (const metric of fresh) addCard(metric);
   if (fresh.length) {
