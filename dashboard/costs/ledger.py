@@ -22,6 +22,7 @@ from django.db.models import Value as SqlValue
 from dashboard.accounts.models import Team
 from dashboard.accounts.templatetags.numbers import sig3
 from dashboard.costs.models import Price, Unit
+from dashboard.project.cache import ByteCache
 from dashboard.project.database import fetch_all
 from dashboard.runs.charts.series import Array
 from dashboard.runs.models import Run, RunAttempt, RunEvent
@@ -34,6 +35,8 @@ COST_AXES = {"gpu_hours": "GPU-hours", "cost": "cost"}
 Used = Callable[[Array], Array]  # times, in seconds since 1970 → what was used
 CPU, UNKNOWN = "cpu", "unknown hardware"
 HOUR, MILLION = 3_600.0, 1e6
+MAX_BYTES = 16 * 2**20  # of bills, in each process
+BILL_BYTES = 1_500
 FIRST_LINES = 20  # of an attempt's log, among which it tells its device
 # 2 × NVIDIA H100 80GB HBM3; cpu (8 threads)
 DEVICE = re.compile(r"(?:(\d+) × )?(.+?)(?: \(\d+ threads\))?")
@@ -109,9 +112,11 @@ class Prices:
     """A team's prices, by unit, item and day."""
 
     def __init__(self, prices: Iterable[Price]) -> None:
+        rows = sorted(prices, key=lambda price: (price.valid_from, price.pk))
+        self.version = len(rows)  # which are only added
         # Of one day the newest row.
         self._prices: dict[tuple[str, str], dict[float, Price]] = defaultdict(dict)
-        for price in sorted(prices, key=lambda price: (price.valid_from, price.pk)):
+        for price in rows:
             self._prices[price.unit, price.name][midnight(price.valid_from)] = price
 
     def charge(self, portion: Portion) -> Iterator[Portion]:
@@ -323,12 +328,28 @@ def read_device(device: str, config: Mapping[str, Any]) -> tuple[str, int]:
     return name, max(int((match and match[1]) or 1), Needs.of(config).num_gpus)
 
 
+_bills: ByteCache[Bill] = ByteCache(MAX_BYTES, size=lambda _: BILL_BYTES)
+
+
 def read_bills(runs: Sequence[Run]) -> dict[int, Bill]:
-    """Read the costs of runs of one team; four queries."""
+    """Read the costs of runs of one team; four queries.
+
+    One for ended runs that were read before: what they cost changes when they are
+    extended, or with a price.
+    """
     if not runs:
         return {}
-    portions = read_portions(runs, read_prices(runs[0].team_id))
-    return {pk: make_bill(own) for pk, own in portions.items()}
+    prices, now = read_prices(runs[0].team_id), _now()
+
+    def read(missing: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], Bill]:
+        portions = read_portions([keys[key] for key in missing], prices)
+        return {key: make_bill(portions[keys[key].pk]) for key in missing}
+
+    keys = {
+        (run.pk, run.attempt, run.seq, prices.version, run.has_ended or now): run
+        for run in runs
+    }
+    return {keys[key].pk: bill for key, bill in _bills.get(keys, read).items()}
 
 
 def read_used(runs: Sequence[Run], axis: str) -> dict[int, Used]:
@@ -366,16 +387,17 @@ def main_currency(bills: Iterable[Bill]) -> str:
 def sort_by_cost(runs: QuerySet[Run], *, descending: bool) -> QuerySet[Run]:
     """Sort by cost in the team's currency, then by GPU-hours; free runs come last."""
     ids_of_all = runs.order_by().values("pk")
-    listed = list(runs.model.objects.filter(pk__in=ids_of_all).only("team"))
-    bills = read_bills(listed)
+    listed = runs.model.objects.filter(pk__in=ids_of_all)
+    bills = read_bills(list(listed.only("team", "state", "attempt", "seq")))
     main = main_currency(bills.values())
 
-    def place(run: Run) -> tuple[bool, float, float, int]:
-        bill = bills[run.pk]
+    def place(pk: int) -> tuple[bool, float, float, int]:
+        bill = bills[pk]
         costs = bill.costs.get(main, 0.0), bill.gpu_hours
         sign = -1 if descending else 1
-        return not any(costs), sign * costs[0], sign * costs[1], -run.pk
+        return not any(costs), sign * costs[0], sign * costs[1], -pk
 
-    ids = [run.pk for run in sorted(listed, key=place)]
-    of_ids = SqlValue(ids, output_field=ArrayField(BigIntegerField()))
+    of_ids = SqlValue(
+        sorted(bills, key=place), output_field=ArrayField(BigIntegerField())
+    )
     return runs.order_by(Func(of_ids, F("pk"), function="array_position"))

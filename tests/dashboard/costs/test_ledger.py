@@ -234,6 +234,35 @@ def test_costs_of_many_runs_take_as_many_queries_as_of_one(
     assert {round(bill.costs["EUR"], 3) for bill in bills.values()} == {5.638}
 
 
+def test_an_ended_run_is_read_once_until_it_is_extended(
+    team, run, prices, django_assert_num_queries
+):
+    add_attempt(run, 0, 1)
+    ended = Run.objects.get(pk=run.pk)
+    read_bills([ended])
+
+    with django_assert_num_queries(1):  # of prices
+        again = read_bills([ended])[run.pk]
+    set_price(team, 5.0)
+    dearer = bill_of(run)
+    add_attempt(run, 1, 2, number=2)
+    Run.objects.filter(pk=run.pk).update(attempt=2)
+
+    assert again.costs == {"EUR": pytest.approx(5)}
+    assert dearer.costs == {"EUR": pytest.approx(10)}
+    assert bill_of(run).costs == {"EUR": pytest.approx(20)}
+
+
+def test_a_run_at_work_is_read_each_time(run, prices):
+    add_attempt(run, 0, 1)
+    Run.objects.filter(pk=run.pk).update(state="paused", finished_at=None)
+    before = bill_of(run)
+    add_attempt(run, 1, 2, number=2)
+
+    assert before.gpu_hours == pytest.approx(2)
+    assert bill_of(run).gpu_hours == pytest.approx(4)
+
+
 def test_portions_by_step_and_by_day_cost_the_same(team, run, prices):
     add_attempt(run, 0, 2)
     add_steps(run, {"hour": 0.5} | TOKENS, {"hour": 1} | TOKENS)
