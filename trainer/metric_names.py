@@ -562,6 +562,12 @@ METRICS: dict[str, tuple[Metric, ...]] = {
             "Time that the run held the server, times its GPUs; of a shared server the "
             "run's share of the requests.",
         ),
+        Metric(
+            "server/<server>/<hardware>/hours",
+            "Hours of the <server> server, <hardware>",
+            "hours",
+            "The same time of a server whose number of GPUs is not known.",
+        ),
     ),
     "Time": (
         Metric(

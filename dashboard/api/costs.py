@@ -21,7 +21,9 @@ class TeamCostOut(Schema):
         examples=[{"EUR": 20.638}],
     )
     gpu_hours: float = Field(examples=[8.0])
-    worker_hours: float = Field(description="Of workers without a GPU.")
+    worker_hours: float = Field(
+        description="Of workers without a GPU, and servers with unknown GPUs."
+    )
     amounts: dict[str, float] = Field(
         description="Calls and tokens of judges. Those of calls_without_usage are "
         "unknown.",

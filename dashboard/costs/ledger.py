@@ -41,7 +41,7 @@ FIRST_LINES = 20  # of an attempt's log, among which it tells its device
 # 2 × NVIDIA H100 80GB HBM3; cpu (8 threads)
 DEVICE = re.compile(r"(?:(\d+) × )?(.+?)(?: \(\d+ threads\))?")
 JUDGED = rf"^(eval/[^/]+/)?judge/[^/]+/({'|'.join(USAGE)})$"
-METERED = rf"{JUDGED}|^server/[^/]+/[^/]+/gpu_hours$"
+METERED = rf"{JUDGED}|^server/[^/]+/[^/]+/(gpu_)?hours$"
 PERIODS = {"day": "date_trunc('day', time, 'UTC')", "step": "step"}
 # Superseded steps count: they were trained. Other trainers report any number; sums of
 # those above 1e15 might overflow.
@@ -251,8 +251,9 @@ def read_portions(
     for pk, name, begin, end, amount in used:
         kind: Kind = "judge"
         if name.startswith("server/"):
-            kind, label, item, _ = name.split("/")
+            kind, label, item, measured = name.split("/")
             unit: str = Unit.GPU_HOUR
+            item = item if measured == "gpu_hours" else UNKNOWN
         else:
             *_, label, unit = name.split("/")
             item = models[pk].get(label, label)

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team
 from dashboard.accounts.services import record
-from dashboard.costs.ledger import CPU
+from dashboard.costs.ledger import CPU, UNKNOWN
 from dashboard.costs.models import Price, Unit
 from dashboard.costs.reports import By, list_items, read_run_cost, read_team_costs
 from dashboard.datasets.row_exports import CsvLine, defused, joined
@@ -40,13 +40,14 @@ def run_cost(request: Request, team: Team, run: Run) -> HttpResponse:
         for line in cost.lines
         if line.kind == "attempt"
     }
+    servers = {line.label: line.item for line in cost.lines if line.kind == "server"}
+    if (run.config.get("rollout") or {}).get("engine") == "vllm_server" and cost.lines:
+        servers.setdefault("rollout", UNKNOWN)  # an older release left its time out
     context = {
         "team": team,
         "run": run,
         "tab": "cost",
-        "lacks_server": cost.lines
-        and (run.config.get("rollout") or {}).get("engine") == "vllm_server"
-        and not any(line.label == "rollout" for line in cost.lines),
+        "unknown_servers": [name for name in servers if servers[name] == UNKNOWN],
         "cost": cost,
         "rows": [(line, of_attempts.get(line.label)) for line in cost.lines],
         "idle_hours": sum(of_attempts.values()),

@@ -10,6 +10,7 @@ import secrets
 import socket
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -237,9 +238,9 @@ class HeldServer:
     num_requests: int = 0
     num_own: int = 0
 
-    def take_hours(self) -> float | None:
-        """Return the GPU-hours since the last call; of a shared server the run's share
-        of its requests. None: unknown.
+    def take_hours(self) -> float:
+        """Return the GPU-hours since the last call, or the hours of unknown GPUs; of a
+        shared server the run's share of its requests.
         """
         since, self.since = self.since, time.monotonic()
         # Each process of the run asks for its part of a batch.
@@ -249,8 +250,8 @@ class HeldServer:
             with suppress(Unreachable, ValueError):  # then it is this run's alone
                 self.num_requests = self.count_requests()
             share = own / max(own, self.num_requests - before, 1)
-        hours = (self.since - since) / 3600 * share
-        return None if self.num_gpus is None else self.num_gpus * hours
+        num_gpus = 1 if self.num_gpus is None else self.num_gpus
+        return (self.since - since) / 3600 * share * num_gpus
 
 
 _servers: dict[str, HeldServer] = {}  # by URL
@@ -267,7 +268,7 @@ def hold_server(
 
     Args:
         connection: to the server.
-        status: that it tells of itself; an older one tells no GPUs.
+        status: that it tells of itself; an older one, or vLLM's, tells no GPUs.
         num_gpus: of such a server, by the run's settings.
         count_requests: of a server that several runs share.
     """
@@ -291,14 +292,16 @@ def release_server(url: str) -> None:
     _servers.pop(url, None)
 
 
-def server_metrics() -> dict[str, float | None]:
-    """Return GPU-hours of the servers since the last call, by metric."""
-    metrics: dict[str, float | None] = {}
+def server_metrics() -> dict[str, float]:
+    """Return GPU-hours of the servers since the last call, by metric; hours of those
+    whose GPUs are not known.
+    """
+    metrics: dict[str, float] = defaultdict(float)
     for held in list(_servers.values()):
         if held.num_gpus != 0:
-            name = f"server/{held.kind}/{held.hardware}/gpu_hours"
-            hours, before = held.take_hours(), metrics.get(name, 0.0)
-            metrics[name] = None if hours is None or before is None else before + hours
+            unit = "hours" if held.num_gpus is None else "gpu_hours"
+            name = f"server/{held.kind}/{held.hardware}/{unit}"
+            metrics[name] += held.take_hours()
     return metrics
 
 

@@ -23,6 +23,7 @@ from trainer.serving.client import (
     Connection,
     Kind,
     Refused,
+    hold_server,
 )
 from trainer.serving.reference_client import RemoteReference
 
@@ -61,6 +62,7 @@ class VllmReference(RemoteReference):
     def check_model(self) -> None:
         """Refuse a server without the model, or with too short a context."""
         self._check_reply(self._connection.ask(_ASK_MODELS))
+        hold_server(self._connection, b"{}")  # it tells no GPUs
 
     def _check_model(self) -> None:
         self._check_reply(self._connection.try_once(_ASK_MODELS))

@@ -104,6 +104,29 @@ def test_a_run_without_prices_shows_its_hours(team, run, alice_client):
     assert "price not set" in response.text
 
 
+@pytest.mark.parametrize(
+    ("engine", "metric", "servers"),
+    [
+        ("auto", "server/reference/unknown/hours", ["reference"]),
+        ("vllm_server", f"server/rollout/{H100}/gpu_hours", []),
+        ("vllm_server", "server/rollout/unknown/gpu_hours", []),  # by the settings
+        ("vllm_server", "loss", ["rollout"]),  # an older release told nothing
+    ],
+)
+def test_a_run_names_servers_whose_gpus_are_unknown(
+    engine, metric, servers, team, alice_client
+):
+    run = make_costly_run(team)
+    run.config["rollout"]["engine"] = engine
+    add_attempt(run, 0, 2)
+    add_steps(run, {"hour": 1, metric: 1.0})
+
+    response = alice_client.get(page("run_cost", run.pk))
+
+    assert response.context["unknown_servers"] == servers
+    assert response.text.count("data-unknown-server") == len(servers)
+
+
 def test_a_run_that_waits_has_no_cost_yet(team, alice_client):
     waiting = make_costly_run(team, name="waits")
 

@@ -55,6 +55,18 @@ def test_a_run_costs_its_attempts_servers_and_tokens(run, prices):
     assert bill.text == "20.64 EUR"
 
 
+def test_hours_of_a_server_with_unknown_gpus_have_no_price(run, prices):
+    add_attempt(run, 0, 1.5)
+    add_steps(run, {"hour": 1, "server/reference/unknown/hours": 1.5})
+
+    bill = bill_of(run)
+
+    assert bill.costs == {"EUR": pytest.approx(7.5)}
+    assert bill.unpriced == {"gpu_hour": 1.5}
+    assert (bill.gpu_hours, bill.worker_hours) == (pytest.approx(3), 1.5)
+    assert bill.text == "≥ 7.50 EUR"
+
+
 def test_a_price_change_at_midnight_splits_an_attempt(team, run, prices):
     set_price(team, 5.0, day=date(2026, 3, 2))
     add_attempt(run, 11, 14)  # an hour of the first of March, two of the second

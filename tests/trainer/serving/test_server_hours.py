@@ -68,7 +68,7 @@ def test_a_server_that_tells_nothing_counts_by_the_settings(gpus, clock):
     clock[0] += 3_600
 
     assert by_settings == {"server/rollout/unknown/gpu_hours": 2.0}
-    assert server_metrics() == {"server/rollout/unknown/gpu_hours": None}
+    assert server_metrics() == {"server/rollout/unknown/hours": 1.0}
 
 
 def test_a_server_without_gpus_is_left_out(clock):

@@ -16,6 +16,7 @@ from trainer.config import RunConfig
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.model.reference import make_reference
+from trainer.serving import client as serving_client
 from trainer.serving.vllm_reference import VllmReference
 
 TOKEN = "0123456789abcdef"
@@ -111,9 +112,10 @@ def check(policy: Policy, micros: list[MicroBatch]) -> None:
         )
 
 
-def test_a_run_reads_the_servers_logprobs(
-    start, policy, model_folder, rows_path, tmp_path
+def test_a_run_reads_the_servers_logprobs_and_counts_its_hours(
+    start, policy, model_folder, rows_path, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(serving_client, "_servers", {})
     server, token_file = start(), tmp_path / "token"
     token_file.write_text(TOKEN)
     reference = {
@@ -137,6 +139,7 @@ def test_a_run_reads_the_servers_logprobs(
 
     check(policy, micros)
     assert max(server.sizes) == 8
+    assert list(serving_client.server_metrics()) == ["server/reference/unknown/hours"]
 
 
 def test_the_server_must_take_a_policys_prompt_that_is_longer_than_the_context(
