@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -75,7 +77,37 @@ def test_the_panel_of_curves_is_in_the_address_and_points_to_its_row(page, runs)
 
     expect(page.locator("[data-curves] polyline")).to_have_count(2)
     line = page.locator(f"[data-curves] [data-run='{runs[1].pk}']")
-    expect(line).to_have_class("is-pointed")
+    expect(line).to_have_class(re.compile("is-pointed"))
+
+
+CUT = """[...document.querySelectorAll(".cell-fit > span, .cell-title a")]
+  .filter((cell) => cell.scrollWidth > cell.clientWidth).length"""
+OVER = """[...document.querySelectorAll(".table-scroll")]
+  .map((table) => table.scrollWidth - table.clientWidth)[0]"""
+
+
+def test_names_are_cut_only_where_the_table_lacks_room(page, team, alice):
+    long = "first-of-the-runs-that-learn-to-add"
+    label = "meta-llama/Llama-3.2-3B-Instruct"
+    dataset = make_dataset(team, "Sums of three to four numbers, held out by target")
+    run = make_run(
+        team, long, dataset=dataset, recipe=make_recipe(team, long), owner=alice
+    )
+    Run.objects.filter(pk=run.pk).update(model_label=label, tags=["baseline"])
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+    page.goto("/alpha/runs/?cols=state,model,dataset")
+    assert (page.evaluate(CUT), page.evaluate(OVER)) == (0, 0)
+
+    page.goto("/alpha/runs/?view=")
+    assert page.evaluate(CUT) > 0
+    assert page.evaluate(OVER) == 0
+    page.get_by_label(f"Select {long}").focus()
+    page.keyboard.press("Tab")
+    assert (page.evaluate(CUT), page.evaluate(OVER)) == (0, 0)
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert (page.evaluate(CUT), page.evaluate(OVER)) == (0, 0)
 
 
 def test_slash_goes_to_the_search(page, runs):
