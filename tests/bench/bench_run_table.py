@@ -19,9 +19,10 @@ from django.utils import timezone
 from playwright.sync_api import Playwright
 
 from dashboard.accounts.models import Team, User
-from dashboard.runs.models import MetricSummary, Run, Sweep
+from dashboard.runs.models import MetricSummary, Run, RunAttempt, RunEvent, Sweep
 from tests.bench.machine import heading, say, table
 from tests.bench.undisturbed import undisturbed
+from tests.dashboard.costs.factories import H100, set_price
 from tests.dashboard.runs.launching import (
     make_config,
     make_dataset,
@@ -58,6 +59,7 @@ ASKED = {
     "by a mean, of those above": {"sort": "-kl/mean.mean", "q": "entropy.max > 0.5"},
     "by a setting": {"sort": f"-{RATE}"},
     "six columns, by one": {"cols": WIDE, "sort": "-entropy.max"},
+    "by cost": {"cols": "cost", "sort": "-cost"},
     "grouped by a setting": {"by": RATE, "cols": WIDE},
     "grouped by two settings, one unfolded": {
         "by": f"{RATE},config.seed",
@@ -78,6 +80,7 @@ def runs(team, alice, request) -> int:
         # As autovacuum does soon after.
         cursor.execute("VACUUM ANALYZE runs_run")
         cursor.execute("VACUUM ANALYZE runs_metricsummary")
+        cursor.execute("VACUUM ANALYZE runs_epoch")
     say(f"\n{num:,} runs made in {time.perf_counter() - begun:.0f} s")
     return num
 
@@ -120,8 +123,39 @@ def make_runs(team: Team, owner: User, num: int) -> None:
         MetricSummary.objects.bulk_create(
             _summary(run, name, draw.random()) for run in made for name in METRICS
         )
+        _make_attempts(made)
     first.delete()
+    set_price(team, 2.5)
     _make_steps(made[-50:])
+
+
+def _make_attempts(runs: list[Run]) -> None:
+    """Two each, of an hour on two GPUs, with the events that tell so."""
+    now = timezone.now()
+    pairs = [(run, number) for run in runs for number in (1, 2)]
+    RunAttempt.objects.bulk_create(
+        RunAttempt(
+            run=run,
+            number=number,
+            worker="w",
+            claimed_at=now - timedelta(hours=3 - number),
+            ended_at=now - timedelta(hours=2 - number),
+        )
+        for run, number in pairs
+    )
+    RunEvent.objects.bulk_create(
+        RunEvent(
+            run=run,
+            seq=number,
+            attempt=number,
+            line=1,
+            type="run_started" if number == 1 else "run_resumed",
+            step=0,
+            time=now,
+            body={"device": f"2 × {H100}"},
+        )
+        for run, number in pairs
+    )
 
 
 def _make_steps(runs: list[Run]) -> None:
