@@ -84,10 +84,11 @@ class Seeds:
 
     @property
     def state_text(self) -> str:
-        num = len(self.finished)
+        num, states = len(self.finished), {run.state for run in self.runs.values()}
+        word = "paused" if states <= {RunState.PAUSED, RunState.FINISHED} else "running"
         return {
             "none": "not run here",
-            "running": f"running, {num} of {len(self.runs)} seeds finished",
+            "running": f"{word}, {num} of {len(self.runs)} seeds finished",
             "few": f"{num} of {NUM_SEEDS} seeds",
             "done": f"done, {num} seeds",
         }[self.state]

@@ -87,6 +87,15 @@ def test_a_queued_seed_is_running(team, launch):
     assert seeds_of(team).scores == []
 
 
+def test_seeds_that_are_all_paused_are_not_said_to_run(team, launch):
+    launch(0, state=RunState.PAUSED)
+    assert seeds_of(team).state_text == "paused, 0 of 1 seeds finished"
+
+    launch(1)
+
+    assert seeds_of(team).state_text == "running, 0 of 2 seeds finished"
+
+
 def test_two_seeds_have_a_mean_and_no_verdict(team, launch):
     launch(0, 0.70)
     launch(1, 0.72)
