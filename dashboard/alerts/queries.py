@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Model, QuerySet
-from django.http import Http404
+from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
@@ -24,6 +23,7 @@ from dashboard.alerts.models import (
     MutedRun,
     Rule,
 )
+from dashboard.project.errors import or_404
 from dashboard.runs.models import REWARD, Run
 from dashboard.runs.queries import settings_of
 from trainer.alerts.conditions import finite
@@ -31,7 +31,7 @@ from trainer.alerts.rules import meaningless_rules
 
 MAX_SHOWN = 50  # on a run's page; the alerts page has them all
 RECENT_RUNS = 20
-Row = TypeVar("Row", bound=Model)
+MISSING = "Not found in this team."
 
 
 def get_rule(team: Team, rule_id: int, *, is_held: bool = False) -> Rule:
@@ -39,15 +39,12 @@ def get_rule(team: Team, rule_id: int, *, is_held: bool = False) -> Rule:
     rules = Rule.objects.select_related("team", "run")
     if is_held:
         rules = rules.select_for_update(of=("self",), no_key=True)
-    return _or_404(rules.filter(team=team, pk=rule_id).first())
+    return or_404(rules.filter(team=team, pk=rule_id).first(), MISSING)
 
 
 def get_alert(team: Team, alert_id: int) -> Alert:
-    return _or_404(
-        Alert.objects.select_related("run__team", "rule", "acknowledged_by")
-        .filter(run__team=team, pk=alert_id)
-        .first()
-    )
+    alerts = Alert.objects.select_related("run__team", "rule", "acknowledged_by")
+    return or_404(alerts.filter(run__team=team, pk=alert_id).first(), MISSING)
 
 
 def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channel:
@@ -55,13 +52,7 @@ def get_channel(team: Team, channel_id: int, *, is_held: bool = False) -> Channe
     channels = Channel.objects.select_related("team")
     if is_held:
         channels = channels.select_for_update(of=("self",), no_key=True)
-    return _or_404(channels.filter(team=team, pk=channel_id).first())
-
-
-def _or_404(row: Row | None) -> Row:
-    if row is None:
-        raise Http404("Not found in this team.")
-    return row
+    return or_404(channels.filter(team=team, pk=channel_id).first(), MISSING)
 
 
 def list_alerts(team: Team) -> AlertQuerySet:
@@ -121,11 +112,8 @@ def list_metrics(team: Team) -> list[str]:
 
 
 def get_delivery(team: Team, delivery_id: UUID) -> Delivery:
-    return _or_404(
-        Delivery.objects.select_related("channel__team")
-        .filter(channel__team=team, pk=delivery_id)
-        .first()
-    )
+    rows = Delivery.objects.select_related("channel__team").filter(channel__team=team)
+    return or_404(rows.filter(pk=delivery_id).first(), MISSING)
 
 
 def list_deliveries(team: Team, state: str = "") -> QuerySet[Delivery]:

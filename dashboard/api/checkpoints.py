@@ -19,7 +19,7 @@ from dashboard.analysis.probes.checkpoint_tests import (
 from dashboard.analysis.probes.forms import MAX_TOKENS
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.probes import ProbeOut, probe_out
-from dashboard.api.problems import Problem, or_404, or_conflict, refuse_field
+from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import (
     FILE,
     Cursor,
@@ -37,6 +37,7 @@ from dashboard.api.schemas import (
     query_of,
     refuse_errors,
 )
+from dashboard.project.errors import or_404
 from dashboard.runs.checkpoints import retention
 from dashboard.runs.checkpoints.listing import list_checkpoints
 from dashboard.runs.launch.base_models import folder_of, needs_of

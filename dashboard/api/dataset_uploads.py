@@ -11,7 +11,7 @@ from pydantic import Field
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.dataset_imports import MappingIn, answer_import, begin_import
 from dashboard.api.datasets import ImportOut, find_dataset
-from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse
+from dashboard.api.problems import Problem, or_conflict, or_refuse
 from dashboard.api.schemas import (
     PART,
     Done,
@@ -35,6 +35,7 @@ from dashboard.datasets.models import Upload
 from dashboard.datasets.queries import get_import_job, get_upload, live_or_done_job
 from dashboard.datasets.uploads import append_part, begin_transfer
 from dashboard.jobs.queue import notify_workers
+from dashboard.project.errors import or_404
 
 router = Router(tags=["Dataset uploads"], auth=READ)
 fetches_router = Router(tags=["Dataset uploads"], auth=WRITE)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, ApiRequest
-from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import (
     LARGEST_STEP,
     Cursor,
@@ -42,6 +42,7 @@ from dashboard.datasets.queries import (
 from dashboard.datasets.row_exports import RowsMissing, check_rows, send_rows
 from dashboard.datasets.row_filters import RowFilterForm
 from dashboard.datasets.row_pages import read_matching
+from dashboard.project.errors import or_404
 
 Name = Annotated[str, Field(max_length=400)]
 Text = Annotated[str, Query("", max_length=500)]

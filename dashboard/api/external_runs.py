@@ -13,13 +13,9 @@ from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.api.auth import INGEST, ApiRequest
-from dashboard.api.problems import (
-    Problem,
-    WrongField,
-    or_404,
-    refuse_field,
-)
+from dashboard.api.problems import Problem, WrongField, refuse_field
 from dashboard.api.schemas import LARGEST_STEP, Id, Input
+from dashboard.project.errors import or_404
 from dashboard.runs.models import Run
 from dashboard.supervision.external_events import (
     MAX_BATCH_BYTES,

@@ -18,7 +18,7 @@ from pydantic import Field
 from cohort.lines import plain
 from dashboard.analysis.mismatch.advice import read_lab
 from dashboard.api.auth import READ, ApiRequest
-from dashboard.api.problems import Problem, or_404, refuse_field
+from dashboard.api.problems import Problem, refuse_field
 from dashboard.api.schemas import (
     FILE,
     LARGEST_STEP,
@@ -37,6 +37,7 @@ from dashboard.api.schemas import (
 )
 from dashboard.completions.groups import get_group
 from dashboard.completions.tokens import read_tokens, which_are_kept
+from dashboard.project.errors import or_404
 from dashboard.runs.charts.chart import LARGEST
 from dashboard.runs.charts.series import (
     NONE,

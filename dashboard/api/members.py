@@ -36,7 +36,7 @@ from dashboard.api.auth import (
 )
 from dashboard.api.guards import show_once
 from dashboard.api.models import ApiToken
-from dashboard.api.problems import or_404, or_conflict
+from dashboard.api.problems import or_conflict
 from dashboard.api.schemas import (
     Change,
     Cursor,
@@ -50,6 +50,7 @@ from dashboard.api.schemas import (
     page_by,
     refuse_errors,
 )
+from dashboard.project.errors import or_404
 
 router = Router(tags=["Team"], auth=READ)
 invitations_router = Router(tags=["Team"], auth=ADMIN)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import (
@@ -30,7 +30,6 @@ from dashboard.project.errors import code_of
 from dashboard.web.edits import Clash, EditConflict
 from dashboard.web.overload import RETRY_SECONDS, overload_of
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 TYPE = "application/problem+json"
 MAX_SHOWN = 60  # characters of a value
@@ -145,12 +144,6 @@ def refuse_field(field: str, error: str | ValueError, code: str = "") -> Problem
     code = code or (code_of(error) if isinstance(error, ValueError) else "")
     errors = [WrongField(field, str(error), code)]
     return Problem(422, str(error), code=code, errors=errors)
-
-
-def or_404(row: T | None, missing: str) -> T:
-    if row is None:
-        raise Http404(missing)
-    return row
 
 
 @contextmanager

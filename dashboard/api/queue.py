@@ -11,7 +11,6 @@ from pydantic import Field
 
 from dashboard.accounts.access import require_workers
 from dashboard.api.auth import ADMIN, READ, WRITE, ApiRequest
-from dashboard.api.problems import or_404
 from dashboard.api.schemas import (
     Change,
     Cursor,
@@ -24,6 +23,7 @@ from dashboard.api.schemas import (
     fill,
     page_by,
 )
+from dashboard.project.errors import or_404
 from dashboard.runs.models import Priority, Run, RunState
 from dashboard.runs.queries import get_run
 from dashboard.runs.queue.changes import (

@@ -17,13 +17,7 @@ from dashboard.analysis.rescoring.credit import StepSettings
 from dashboard.analysis.rescoring.scoring import Refused, rows_of, samples_of
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.datasets import find_version
-from dashboard.api.problems import (
-    Problem,
-    WrongField,
-    or_404,
-    or_refuse,
-    refuse_field,
-)
+from dashboard.api.problems import Problem, WrongField, or_refuse, refuse_field
 from dashboard.api.schemas import (
     Cursor,
     Id,
@@ -39,6 +33,7 @@ from dashboard.api.schemas import (
 )
 from dashboard.completions.groups import get_group
 from dashboard.costs.models import add_judge_use, judge_models
+from dashboard.project.errors import or_404
 from dashboard.rewards.checks import RecipeWarning, check_rows
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.recipe_text import describe, recipe_sentence, write_formula

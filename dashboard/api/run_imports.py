@@ -12,7 +12,7 @@ from pydantic import Field
 from cohort.lines import plain
 from dashboard.accounts.models import Team
 from dashboard.api.auth import READ, WRITE, ApiRequest
-from dashboard.api.problems import Problem, or_404, or_conflict, or_refuse, refuse_field
+from dashboard.api.problems import Problem, or_conflict, or_refuse, refuse_field
 from dashboard.api.schemas import (
     PART,
     Cursor,
@@ -35,6 +35,7 @@ from dashboard.api.schemas import (
     size_of,
 )
 from dashboard.jobs.queue import reap_of
+from dashboard.project.errors import or_404
 from dashboard.transfers import jobs
 from dashboard.transfers.import_files import (
     append_part,

@@ -19,7 +19,6 @@ from django.db.models import (
     QuerySet,
     Subquery,
 )
-from django.http import Http404
 from django.utils.safestring import SafeString
 
 from dashboard.accounts.templatetags.numbers import sig3
@@ -34,6 +33,7 @@ from dashboard.completions.prompts import read_snippets_of
 from dashboard.completions.rewards import reward_bounds
 from dashboard.completions.sparklines import draw_sparkline, reward_scale
 from dashboard.project.database import FixedQuery, fetch_all
+from dashboard.project.errors import or_404
 from dashboard.runs.models import Run
 
 GROUPS_PER_PAGE = 48
@@ -281,9 +281,7 @@ def get_group(
     """
     query = _group_with_texts if with_texts else _group
     group = query.first(run.pk, step, prompt_index)
-    if group is None:
-        raise Http404(f"Run {run.pk} has no prompt {prompt_index} at step {step}.")
-    return group
+    return or_404(group, f"Run {run.pk} has no prompt {prompt_index} at step {step}.")
 
 
 def _groups_at(run: int, step: int, prompt_index: int) -> QuerySet[Group]:

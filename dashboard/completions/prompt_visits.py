@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from django.db import connection
 from django.db.models import F
-from django.http import Http404
 from numpy.typing import NDArray
 
 from dashboard.completions.models import Group
@@ -26,6 +25,7 @@ from dashboard.completions.signals.records import (
     unpack,
 )
 from dashboard.project.database import fetch_all
+from dashboard.project.errors import or_404
 from dashboard.runs.charts.series import find_bounds
 from dashboard.runs.models import Run
 from trainer.curriculum import place_within
@@ -113,9 +113,7 @@ def newest_group(run: Run, prompt: int) -> Group:
         groups.current().order_by("-step").first()
         or groups.order_by(current_first, "-step").first()
     )
-    if newest is None:
-        raise Http404(f"Run {run.pk} has no group of prompt {prompt}.")
-    return newest
+    return or_404(newest, f"Run {run.pk} has no group of prompt {prompt}.")
 
 
 def read_visits(run: Run, span: Span, *, prompt: int | None = None) -> Visits:

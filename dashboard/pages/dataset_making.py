@@ -59,7 +59,7 @@ from dashboard.datasets.version_forms import GenerateForm, PromptForm, SplitForm
 from dashboard.jobs.models import JobState
 from dashboard.pages.dataset_uploads import follow
 from dashboard.pages.requests import Request, choose_version, read_number, redirect_with
-from dashboard.project.errors import UserError
+from dashboard.project.errors import UserError, or_404
 from dashboard.project.schema_forms import OptionsForm
 
 EXAMPLES = 3
@@ -147,9 +147,8 @@ def dataset_prompt(
     }
     if request.method == "POST":
         key = request.POST.get("dataset") or str(versions[0].pk)
-        version = next((v for v in versions if str(v.pk) == key), None)
-        if version is None:
-            raise Http404("No such version.")
+        chosen = next((v for v in versions if str(v.pk) == key), None)
+        version = or_404(chosen, "No such version.")
         form = PromptForm(request.POST)
         if form.is_valid():
             preview = preview_version(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
@@ -47,6 +47,7 @@ from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import notify_workers
 from dashboard.pages.dataset_uploads import follow, follow_address
 from dashboard.pages.requests import Request, read_number
+from dashboard.project.errors import or_404
 
 PREVIEWED = 5  # rows shown as they would be imported
 FIXED_PROBLEMS = 10  # trying changes for a hundred takes long
@@ -173,11 +174,10 @@ def dataset_map(
 def _post(request: Request, team: Team, upload_id: int) -> HttpResponse:
     # A second click may come as the first one's import ends and deletes the upload. So
     # the upload is queried first: if it is missing, its job is done.
-    upload = team.uploads.select_related("dataset").filter(pk=upload_id).first()
+    stored = team.uploads.select_related("dataset").filter(pk=upload_id).first()
     if job := live_or_done_job(team, upload_id):
         return redirect("dataset_import", team.slug, job.pk)
-    if upload is None:
-        raise Http404("No such upload.")
+    upload = or_404(stored, "No such upload.")
     if request.POST.get("discard"):
         delete_upload(upload)
         messages.info(request, f"Discarded {upload.filename}.")

@@ -44,6 +44,7 @@ from dashboard.datasets.trash import (
     trash_dataset,
 )
 from dashboard.pages.requests import Request, choose_version, redirect_with
+from dashboard.project.errors import or_404
 from dashboard.web.downloads import mark_for_spreadsheets
 
 DATASETS_PER_PAGE = 30
@@ -72,9 +73,7 @@ def dataset_trash(request: Request, team: Team, dataset_id: int) -> HttpResponse
         return redirect_with(
             request, f"Moved {dataset} to the trash.", "datasets", team.slug
         )
-    trashed = find_trashed(team, dataset_id)
-    if trashed is None:
-        raise Http404("The trash has no such dataset.")
+    trashed = or_404(find_trashed(team, dataset_id), "The trash has no such dataset.")
     if "delete" in request.POST:
         try:
             delete_dataset(trashed, request.user)

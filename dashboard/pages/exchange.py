@@ -8,7 +8,7 @@ from django import forms
 from django.contrib import messages
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import Count, Sum
-from django.http import Http404, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
 from django.views.decorators.http import (
@@ -32,7 +32,7 @@ from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason
 from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
 from dashboard.pages.requests import Request
-from dashboard.project.errors import UserError
+from dashboard.project.errors import UserError, or_404
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
 from dashboard.transfers import jobs
@@ -114,10 +114,7 @@ def _begin(request: Request, team: Team) -> RunImport:
 
 def get_import(team: Team, import_id: int) -> RunImport:
     imports = RunImport.objects.select_related("team", "created_by", "run", "job")
-    try:
-        return imports.get(team=team, pk=import_id)
-    except RunImport.DoesNotExist:
-        raise Http404("Import not found.") from None
+    return or_404(imports.filter(team=team, pk=import_id).first(), "Import not found.")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -327,9 +324,8 @@ def run_import_parts(
     request: Request, team: Team, import_id: int, file_id: int
 ) -> JsonResponse:
     is_post = request.method == "POST"
-    file = get_import(team, import_id).files.filter(pk=file_id).first()
-    if file is None:
-        raise Http404("File not found.")
+    files = get_import(team, import_id).files
+    file = or_404(files.filter(pk=file_id).first(), "File not found.")
     if not is_post:
         return _file_json(file)
 

@@ -38,6 +38,7 @@ from dashboard.help.pages import (
     search,
 )
 from dashboard.project.environment import SETTINGS
+from dashboard.project.errors import or_404
 from dashboard.project.schema_forms import SchemaField
 from dashboard.runs.config.fields import all_fields
 from trainer.alerts.rules import RULES as ALERT_RULES
@@ -60,9 +61,7 @@ def contents(request: HttpRequest) -> HttpResponse:
 @login_not_required
 @require_safe
 def topic(request: HttpRequest, topic: str) -> HttpResponse:
-    page = all_pages().get(topic)
-    if page is None:
-        raise Http404(f"Help page {topic!r} not found.")
+    page = or_404(all_pages().get(topic), f"Help page {topic!r} not found.")
     return render(request, "help/topic.html", {"groups": grouped_pages(), "page": page})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from django.http import Http404, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
@@ -27,6 +27,7 @@ from dashboard.completions.signals.figures import (
 )
 from dashboard.completions.signals.signal_map import IDLE, seen_rewards
 from dashboard.pages.requests import Request, read_number
+from dashboard.project.errors import or_404
 from dashboard.runs.charts.chart import Chart, ChartFeatures, chart_id
 from dashboard.runs.charts.figures import (
     combined_charts,
@@ -191,10 +192,8 @@ def _find_board(query: QueryDict, boards: list[SavedView]) -> SavedView | None:
     code = query.get("board")
     if not code or query.get("show"):
         return None
-    for board in boards:
-        if board.code == code:
-            return board
-    raise Http404("Board not found.")
+    board = next((board for board in boards if board.code == code), None)
+    return or_404(board, "Board not found.")
 
 
 def _rank(group: str) -> tuple[int, str]:

@@ -23,6 +23,7 @@ from dashboard.analysis.comments import comments_on
 from dashboard.live.consumer import answer_page
 from dashboard.pages.requests import Request, read_id
 from dashboard.pages.run_charts import chart_context, read_features
+from dashboard.project.errors import or_404
 from dashboard.runs.charts.chart import Chart
 from dashboard.runs.charts.figures import (
     is_filled,
@@ -333,9 +334,8 @@ def _respond(
     run: Run,
     read: Callable[[Request, Source], dict[str, Any]],
 ) -> JsonResponse:
-    source = find_source(run, request.GET)
-    if source is None:
-        raise Http404("No logs yet: no worker has started this run.")
+    none_yet = "No logs yet: no worker has started this run."
+    source = or_404(find_source(run, request.GET), none_yet)
     try:
         return JsonResponse(read(request, source))
     except FileNotFoundError:

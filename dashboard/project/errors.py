@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from django.http import Http404
+
+T = TypeVar("T")
+
 
 class UserError(ValueError):
     """A request that Cohort cannot carry out. Programs and tests read the code.
@@ -12,6 +18,13 @@ class UserError(ValueError):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def or_404(row: T | None, missing: str) -> T:
+    """Return the row; 404 with a sentence if there is none."""
+    if row is None:
+        raise Http404(missing)
+    return row
 
 
 def code_of(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from django.http import Http404
 
 from dashboard.accounts.models import Team
 from dashboard.project.database import FixedQuery
+from dashboard.project.errors import or_404
 from dashboard.runs.models import (
     EvaluationSet,
     Run,
@@ -255,9 +256,7 @@ def get_run(team: Team, run_id: int) -> Run:
 
 def get_any_run(team: Team, run_id: int) -> Run:
     """Find a run, in the trash or not; one query, or 404."""
-    run = _any_run.first(team.pk, run_id)
-    if run is None:
-        raise Http404("Run not found.")
+    run = or_404(_any_run.first(team.pk, run_id), "Run not found.")
     run.team = team
     return run
 
@@ -342,10 +341,7 @@ def where_it_runs(run: Run) -> tuple[str, str]:
 def get_team_preset(team: Team, pk: int) -> TeamPreset:
     """Make one query, or answer 404."""
     presets = TeamPreset.objects.select_related("recipe_version", "saved_by")
-    try:
-        return presets.get(team=team, pk=pk)
-    except TeamPreset.DoesNotExist:
-        raise Http404("Preset not found.") from None
+    return or_404(presets.filter(team=team, pk=pk).first(), "Preset not found.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from dashboard.analysis.compare.seeds import (
 )
 from dashboard.completions.forms import FilterForm
 from dashboard.costs.ledger import COST_AXES
+from dashboard.project.errors import or_404
 from dashboard.runs.models import REWARD, Run, Sweep
 
 MAX_RUNS = MAX_SETS * MAX_SEEDS
@@ -152,9 +153,7 @@ def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
     sweeps = Sweep.objects.filter(team=team).select_related("launched_by")
     is_number = number.isascii() and number.isdigit() and len(number) <= 18
     sweep = sweeps.filter(pk=int(number)).first() if is_number else None
-    if sweep is None:
-        raise Http404(f"{team} has no sweep {number[:20]!r}.")
-    return sweep
+    return or_404(sweep, f"{team} has no sweep {number[:20]!r}.")
 
 
 def offer_alike(team: Team, run: Run) -> list[Run]:

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from django.utils import timezone
 
 from cohort.lines import plain
@@ -25,7 +25,7 @@ from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
 from dashboard.completions.forms import FilterForm
-from dashboard.project.errors import UserError
+from dashboard.project.errors import UserError, or_404
 from dashboard.web.edits import find_changes
 
 MAX_CHARS = 40_000
@@ -211,26 +211,19 @@ def get_report(team: Team, report_id: int) -> Report:
     reports = Report.objects.select_related(
         "team", "created_by", "saved_by", "published_by"
     )
-    try:
-        return reports.get(team=team, pk=report_id)
-    except Report.DoesNotExist:
-        raise Http404("Report not found.") from None
+    return or_404(reports.filter(team=team, pk=report_id).first(), "Report not found.")
 
 
 def get_version(report: Report, number: int) -> ReportVersion:
-    try:
-        return report.versions.select_related("saved_by").get(number=number)
-    except ReportVersion.DoesNotExist:
-        raise Http404(f"Version {number} of this report is not stored.") from None
+    version = report.versions.select_related("saved_by").filter(number=number).first()
+    return or_404(version, f"Version {number} of this report is not stored.")
 
 
 def find_public_report(token: str) -> Report:
     """Make one query, or answer 404, for a revoked link as for an unknown one."""
     reports = Report.objects.select_related("team")
-    try:
-        return reports.get(public_sha256=digest(token))
-    except Report.DoesNotExist:
-        raise Http404("Report not found.") from None
+    report = reports.filter(public_sha256=digest(token)).first()
+    return or_404(report, "Report not found.")
 
 
 def find_reports(team: Team, text: str) -> QuerySet[Report]:

@@ -11,9 +11,9 @@ from dashboard.api.auth import ApiRequest
 from dashboard.api.mcp.limits import MOST_CHARS
 from dashboard.api.mcp.protocol import BAD_PARAMS, Fault
 from dashboard.api.measurements import Which, run_log
-from dashboard.api.problems import or_404
 from dashboard.api.schemas import LARGEST_ID
 from dashboard.help.pages import FOLDER, MARKS, all_pages
+from dashboard.project.errors import or_404
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.queries import get_run, settings_of
 

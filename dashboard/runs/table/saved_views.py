@@ -11,12 +11,12 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import Http404, QueryDict
+from django.http import QueryDict
 
 from dashboard.accounts.models import Team, User
 from dashboard.accounts.services import describe_change, record
 from dashboard.project.database import FixedQuery
-from dashboard.project.errors import UserError
+from dashboard.project.errors import UserError, or_404
 from dashboard.runs.models import DefaultView, SavedView, ViewPage
 from dashboard.web.edits import find_changes
 
@@ -57,9 +57,7 @@ def find_default(views: Iterable[SavedView]) -> SavedView | None:
 def get_view(team: Team, user: User, code: str) -> SavedView:
     """Answer 404 for views of other teams, and personal views of other users."""
     view = visible_views(team, user).filter(code=code).first()
-    if view is None:
-        raise Http404("View not found.")
-    return view
+    return or_404(view, "View not found.")
 
 
 def clean_query(query: str, page: ViewPage) -> str:
