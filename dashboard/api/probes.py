@@ -17,7 +17,6 @@ from dashboard.analysis.probes.services import (
     RELATED,
     get_probe,
     probe_launched,
-    request_stop,
     waiting_reason,
 )
 from dashboard.api.auth import READ, WRITE, ApiRequest
@@ -39,6 +38,7 @@ from dashboard.api.schemas import (
     job_fields,
     page_by,
 )
+from dashboard.jobs.queue import request_stop
 from dashboard.runs.launch.verdict import verdict_of
 
 router = Router(tags=["Probes"], auth=READ)
@@ -198,5 +198,5 @@ def start_probe(request: ApiRequest, payload: ProbeIn) -> Status[ProbeOut]:
 def stop_probe(request: ApiRequest, probe_id: Id) -> Done:
     """Completions sampled so far are kept."""
     probe_ = get_probe(request.auth.team, probe_id)
-    is_done = request_stop(probe=probe_, user=request.auth.user)
+    is_done = request_stop(probe_, request.auth.user)
     return Done.or_state(is_done, probe_, "Nothing to stop: the probe is")

@@ -31,6 +31,7 @@ from dashboard.api.schemas import (
     job_fields,
     page_by,
 )
+from dashboard.jobs.queue import request_stop
 from dashboard.project.errors import code_of
 from dashboard.runs.queries import get_run
 from trainer.rewards.model_judge.labels import Label
@@ -273,7 +274,7 @@ def start_question(request: ApiRequest, question_id: Id) -> Done:
 )
 def stop_question(request: ApiRequest, question_id: Id) -> Done:
     asked = services.find_question(request.auth.team, question_id)
-    is_done = services.stop(asked, request.auth.user)
+    is_done = request_stop(asked, request.auth.user)
     return Done.or_state(is_done, asked, "Nothing to stop: the question is")
 
 

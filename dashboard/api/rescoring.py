@@ -39,6 +39,7 @@ from dashboard.api.schemas import (
     page_by,
 )
 from dashboard.datasets.row_exports import joined
+from dashboard.jobs.queue import request_stop
 from dashboard.project.errors import code_of
 from dashboard.runs.queries import get_run
 from dashboard.web.downloads import attach
@@ -160,7 +161,7 @@ def rescoring(request: ApiRequest, rescoring_id: Id) -> RescoringDetail:
 )
 def stop_rescoring(request: ApiRequest, rescoring_id: Id) -> Done:
     rescoring_ = get_rescoring(request.auth.team, rescoring_id)
-    is_done = services.request_stop(rescoring=rescoring_, user=request.auth.user)
+    is_done = request_stop(rescoring_, request.auth.user)
     return Done.or_state(is_done, rescoring_, "Nothing to stop: the rescoring is")
 
 

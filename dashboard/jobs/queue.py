@@ -26,10 +26,12 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, Now
 from django.db.models.lookups import GreaterThan, LessThan
 
-from dashboard.accounts.models import User
+from dashboard.accounts.models import Team, User
+from dashboard.accounts.services import record
 from dashboard.jobs.kinds import Claim, all_kinds, kind_of, lane_of, names_of
 from dashboard.jobs.models import OPEN, Job, JobState, JobTarget
 from dashboard.jobs.schedule import DAY_SECONDS, wake_workers
+from dashboard.project.errors import UserError
 
 MAX_WAITING = 8  # of a team in a lane, when it opens a page
 RETRY_SECONDS = 10  # after the first outage of the database; three times it after each
@@ -185,6 +187,30 @@ def cancel(job: Job | None) -> bool:
             finished_at=Case(When(waits, then=Now()), default=F("finished_at")),
         )
     )
+
+
+def request_stop(target: JobTarget, user: User | None) -> bool:
+    """Cancel a row's job, with an audit entry; False if it has ended or is stopping."""
+    job = target.job
+    if job is None or not cancel(job):
+        return False
+    record(job.team, user, f"{target._meta.model_name}.stop_requested", target)
+    return True
+
+
+def check_open(
+    team: Team, rows: QuerySet[Any], *, most: int, nouns: str, code: str
+) -> None:
+    """UserError if a team has so many rows with open jobs that no other may begin."""
+    # Otherwise two concurrent starts could both pass the limit.
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    num_open = rows.filter(team=team, job__state__in=OPEN).count()
+    if num_open >= most:
+        raise UserError(
+            code,
+            f"{team} already has {num_open} open {nouns}. Stop one, or wait until one "
+            "ends.",
+        )
 
 
 def reap(jobs: QuerySet[Job] | None = None) -> None:

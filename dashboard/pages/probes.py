@@ -34,9 +34,9 @@ from dashboard.analysis.probes.services import (
     list_probes,
     list_tests,
     probe_launched,
-    request_stop,
     waiting_reason,
 )
+from dashboard.jobs.queue import request_stop
 from dashboard.pages.launch import show_form
 from dashboard.pages.requests import Request, read_id
 from dashboard.rewards.recipe_text import recipe_sentence
@@ -92,7 +92,7 @@ def probe_progress(request: Request, team: Team, probe: Probe) -> HttpResponse:
 @require_POST
 @look_up(get_writing_membership)
 def probe_stop(request: Request, team: Team, probe_id: int) -> HttpResponse:
-    request_stop(probe=get_probe(team, probe_id), user=request.user)
+    request_stop(get_probe(team, probe_id), request.user)
     return redirect("probe", team.slug, probe_id)
 
 

@@ -23,7 +23,7 @@ from dashboard.analysis.questions.forms import JudgeForm, QuestionForm
 from dashboard.analysis.questions.models import CompletionLabel, Question
 from dashboard.analysis.questions.results import read_result
 from dashboard.completions.forms import CompletionFilterForm
-from dashboard.jobs.queue import waiting_reason
+from dashboard.jobs.queue import request_stop, waiting_reason
 from dashboard.pages.compare import MIN_SWEPT
 from dashboard.pages.requests import Request, read_id, redirect_with, report_refusal
 from dashboard.pages.team_admin import get_changing_membership
@@ -170,7 +170,7 @@ def _act(request: Request, team: Team, asked: Question) -> HttpResponse:
         elif action == "try":
             services.try_again(asked, request.user)
         elif action == "stop":
-            services.stop(asked, request.user)
+            request_stop(asked, request.user)
         elif action == "tag":
             num = services.save_as_tag(asked, request.user, argument)
             messages.success(request, f"Tagged {num:,} completions.")

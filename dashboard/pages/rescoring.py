@@ -53,13 +53,12 @@ from dashboard.analysis.rescoring.services import (
     list_failures,
     list_rescorings,
     make_estimate,
-    request_stop,
     select_steps,
     start_rescoring,
 )
 from dashboard.completions.rewards import recipe_spec, rule_names
 from dashboard.datasets.row_exports import joined
-from dashboard.jobs.queue import waiting_reason
+from dashboard.jobs.queue import request_stop, waiting_reason
 from dashboard.pages.recipes import EDITS, apply_action, derived_context
 from dashboard.pages.requests import Request, read_id, redirect_with
 from dashboard.rewards.models import RecipeVersion
@@ -299,7 +298,7 @@ def rescoring_progress(
 @require_POST
 @look_up(get_writing_membership)
 def rescoring_stop(request: Request, team: Team, rescoring_id: int) -> HttpResponse:
-    request_stop(rescoring=get_rescoring(team, rescoring_id), user=request.user)
+    request_stop(get_rescoring(team, rescoring_id), request.user)
     return redirect("rescoring", team.slug, rescoring_id)
 
 

@@ -42,7 +42,6 @@ from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     config_of_model,
     draw_positions,
-    request_stop,
     start_probe,
     waiting_reason,
 )
@@ -50,6 +49,7 @@ from dashboard.costs.models import add_judge_use, judge_models
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.queries import first_rows
 from dashboard.datasets.suggestions import RuleSuggestion, suggest_rule
+from dashboard.jobs.queue import request_stop
 from dashboard.pages.recipes import (
     EDITS,
     MAX_NAME,
@@ -319,7 +319,7 @@ class Page:
         if action == "stop":
             probe = self.choice.chosen["probe"]
             if probe is not None:
-                request_stop(probe=probe, user=self.request.user)
+                request_stop(probe, self.request.user)
             return self.render()
         if action == "save":
             return self._save()

@@ -139,9 +139,8 @@ def test_a_killed_rescoring_resumes(transactional_db, team, start_worker):
 
 
 def test_a_stop_interrupts_a_worker_that_scores(transactional_db, team, start_worker):
-    from dashboard.analysis.rescoring.services import request_stop
     from dashboard.jobs.models import Job, JobState
-    from dashboard.jobs.queue import notify_workers
+    from dashboard.jobs.queue import notify_workers, request_stop
     from tests.dashboard.analysis.rescoring.factories import make_scored_run, start
 
     sleeping = {
@@ -161,7 +160,7 @@ def test_a_stop_interrupts_a_worker_that_scores(transactional_db, team, start_wo
     start_worker("one", queue="default")
     notify_workers("default")
     wait_for(is_in(JobState.RUNNING), what="a worker")
-    request_stop(rescoring=rescoring, user=None)
+    request_stop(rescoring, None)
 
     # Sooner than the first step's eight completions of 20 s each would be.
     wait_for(is_in(JobState.CANCELLED), what="its end", seconds=60)

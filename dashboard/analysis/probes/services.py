@@ -23,7 +23,7 @@ from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.kinds import delete_folders, delete_old
 from dashboard.jobs.models import OPEN, Job, JobState
-from dashboard.jobs.queue import cancel, enqueue
+from dashboard.jobs.queue import check_open, enqueue
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.checkpoints.files import CheckpointStore
@@ -86,13 +86,13 @@ def start_probe(
     if positions:
         lock_untrashed(dataset_version)
     lock_published(team, config.model_dump(mode="json"), [dataset_version])
-    num_open = Probe.objects.filter(team=team, job__state__in=OPEN).count()
-    if num_open >= MAX_OPEN:
-        raise UserError(
-            "probes.too_many_open",
-            f"{team} already has {num_open} open tests. Stop one, or wait until "
-            "one ends.",
-        )
+    check_open(
+        team,
+        Probe.objects.all(),
+        most=MAX_OPEN,
+        nouns="tests",
+        code="probes.too_many_open",
+    )
     label = (
         label_model(config.model.path)
         if checkpoint is None
@@ -148,14 +148,6 @@ def draw_positions(version: DatasetVersion, count: int, *, seed: int = 0) -> lis
     """`count` rows of a version, drawn with the seed."""
     count = min(count, version.num_rows)
     return sorted(random.Random(seed).sample(range(version.num_rows), count))  # noqa: S311 - a repeatable choice, no secret
-
-
-def request_stop(*, probe: Probe, user: User | None) -> bool:
-    """Ask for its end; False when it has ended or is ending already."""
-    is_new = cancel(probe.job)
-    if is_new:
-        record(team=probe.team, actor=user, verb="probe.stop_requested", obj=probe)
-    return is_new
 
 
 def probe_launched(

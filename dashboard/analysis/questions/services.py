@@ -31,8 +31,7 @@ from dashboard.completions.annotations import TAG
 from dashboard.completions.forms import CompletionFilterForm
 from dashboard.completions.models import MAX_TAG_CHARS, Tag
 from dashboard.costs.reports import price_at
-from dashboard.jobs.models import OPEN
-from dashboard.jobs.queue import cancel, enqueue
+from dashboard.jobs.queue import check_open, enqueue
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from trainer.rewards.model_judge.labels import PROMPT_VERSION, Label
@@ -175,15 +174,13 @@ def ask_again(question: Question, runs: Sequence[Run], user: User | None) -> Non
 
 
 def _check_open(team: Team) -> None:
-    # Otherwise two concurrent starts could both pass the limit.
-    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-    num_open = team.questions.filter(job__state__in=OPEN).count()
-    if num_open >= MAX_OPEN:
-        raise UserError(
-            "question.too_many_open",
-            f"{team} already has {num_open} open questions. Stop one, or wait until "
-            "one ends.",
-        )
+    check_open(
+        team,
+        Question.objects.all(),
+        most=MAX_OPEN,
+        nouns="questions",
+        code="question.too_many_open",
+    )
 
 
 def _enqueue(question: Question, user: User | None) -> None:
@@ -293,14 +290,6 @@ def try_again(question: Question, user: User | None) -> None:
         _check_open(question.team)
         _enqueue(question, user)
         record(question.team, user, "question.tried", question)
-
-
-def stop(question: Question, user: User | None) -> bool:
-    """Request a stop; False if it has ended or is already stopping."""
-    is_new = cancel(question.job)
-    if is_new:
-        record(question.team, user, "question.stop_requested", question)
-    return is_new
 
 
 @transaction.atomic

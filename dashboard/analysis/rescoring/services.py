@@ -27,7 +27,7 @@ from dashboard.completions.signals.records import GROUP, unpack
 from dashboard.datasets.trash import lock_untrashed
 from dashboard.jobs.kinds import delete_folders, delete_old
 from dashboard.jobs.models import OPEN
-from dashboard.jobs.queue import cancel, enqueue
+from dashboard.jobs.queue import check_open, enqueue
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.trial import try_groups
@@ -229,7 +229,13 @@ def start_rescoring(
     )
     assert run.dataset_version, "StepSettings refuses imported runs"
     lock_untrashed(run.dataset_version)
-    _check_open(team)
+    check_open(
+        team,
+        Rescoring.objects.all(),
+        most=MAX_OPEN,
+        nouns="rescorings",
+        code="rescoring.too_many_open",
+    )
     rescoring = Rescoring.objects.create(
         team=team,
         created_by=user,
@@ -290,26 +296,6 @@ def check_start(
                 f"The reward calls a judge ({', '.join(judge_rules(recipe))}), "
                 "which costs money. Confirm the judge requests.",
             )
-
-
-def _check_open(team: Team) -> None:
-    # Otherwise two concurrent starts could both pass the limit.
-    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
-    num_open = team.rescorings.filter(job__state__in=OPEN).count()
-    if num_open >= MAX_OPEN:
-        raise UserError(
-            "rescoring.too_many_open",
-            f"{team} already has {num_open} open rescorings. Stop one, or wait "
-            "until one ends.",
-        )
-
-
-def request_stop(*, rescoring: Rescoring, user: User | None) -> bool:
-    """Request a stop; False if it has ended or is already stopping."""
-    is_new = cancel(rescoring.job)
-    if is_new:
-        record(rescoring.team, user, "rescoring.stop_requested", rescoring)
-    return is_new
 
 
 @transaction.atomic

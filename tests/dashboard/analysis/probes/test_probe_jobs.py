@@ -17,13 +17,12 @@ from dashboard.analysis.probes.models import Probe
 from dashboard.analysis.probes.services import (
     config_of_model,
     draw_positions,
-    request_stop,
 )
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row
 from dashboard.jobs.kinds import Context
 from dashboard.jobs.models import Job
-from dashboard.jobs.queue import reap
+from dashboard.jobs.queue import reap, request_stop
 from dashboard.project.errors import UserError
 from dashboard.runs.launch.base_models import StarterModel
 from tests.dashboard.analysis.probes.factories import RECIPE, make_probe, make_version
@@ -105,7 +104,7 @@ def test_a_crash_is_stored_with_its_signal(queued, see_through):
 def test_a_stopped_probe_keeps_its_results(queued, see_through):
     def stop_once_sampled(context: Context) -> None:
         if queued.groups.exists():
-            request_stop(probe=queued, user=None)
+            request_stop(queued, None)
         report_progress(context)
 
     probe = see_through("wait", on_progress=stop_once_sampled)
