@@ -13,6 +13,7 @@ from django.contrib.auth.forms import (
 from dashboard.accounts.access import roles_given_by
 from dashboard.accounts.models import Membership, Role, Team, User
 from dashboard.accounts.services import RESERVED_SLUGS
+from dashboard.project.forms import set_choices
 
 ModelForm = forms.ModelForm  # Django's class is not generic at run time
 
@@ -104,10 +105,8 @@ class InviteForm(forms.Form):
     def __init__(self, *args: Any, by: Membership, can_send: bool) -> None:
         super().__init__(*args)
         roles = [role for role in roles_given_by(by.role) if role != Role.OWNER]
-        role, email = self.fields["role"], self.fields["email"]
-        assert isinstance(role, forms.ChoiceField)
-        role.choices = [(choice.value, choice.value) for choice in roles]
-        email.help_text = (
+        set_choices(self, "role", [(choice.value, choice.value) for choice in roles])
+        self.fields["email"].help_text = (
             "Cohort sends the link there. Leave it empty to share the link yourself."
             if can_send
             else "A note on who the link is for."

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.core.mail.message import sanitize_address
+from django.http import QueryDict
 from django.utils import timezone
 
 from dashboard.accounts.models import Team
@@ -220,10 +221,9 @@ class FilterForm(forms.Form):
         widget=text_input(placeholder="name, #id"),
     )
 
-    def __init__(self, *args: Any, team: Team, state: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, query: QueryDict, *, team: Team, state: str) -> None:
+        super().__init__(query or {"state": state})
         self.default_state = state
-        self.initial["state"] = state
         set_choices(self, "rule", Rule.objects.filter(team=team).order_by("name"))
 
     def narrow(self, alerts: Any) -> Any:

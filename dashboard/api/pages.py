@@ -25,6 +25,7 @@ from dashboard.accounts.access import get_membership, look_up
 from dashboard.accounts.models import Membership, Team
 from dashboard.api.auth import create_token, may_use, revoke_token, visible_tokens
 from dashboard.api.models import Scope
+from dashboard.project.forms import set_choices
 
 PER_PAGE = 50
 LIFETIMES = [("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year")]
@@ -85,10 +86,9 @@ class TokenForm(forms.Form):
 
     def __init__(self, membership: Membership, data: Any = None) -> None:
         super().__init__(data)
-        field = self.fields["scopes"]
-        assert isinstance(field, forms.MultipleChoiceField)
         self.allowed = [scope for scope in Scope if may_use(membership, scope)]
-        field.choices = [(scope.value, scope.value) for scope in self.allowed]
+        choices = [(scope.value, scope.value) for scope in self.allowed]
+        set_choices(self, "scopes", choices)
 
     def clean_name(self) -> str:
         name = " ".join(str(self.cleaned_data["name"]).split())

@@ -195,9 +195,7 @@ def alert_rule_delete(request: Request, team: Team, rule: Rule) -> HttpResponse:
 @look_up(get_membership)
 def alerts(request: Request, team: Team) -> HttpResponse:
     alerts_found = list_alerts(team)
-    form = FilterForm(request.GET or None, team=team, state=OPEN_ONLY)
-    if not form.is_bound:
-        form = FilterForm({"state": OPEN_ONLY}, team=team, state=OPEN_ONLY)
+    form = FilterForm(request.GET, team=team, state=OPEN_ONLY)
     paginator = Paginator(form.narrow(alerts_found), PER_PAGE)
     context = {
         "team": team,

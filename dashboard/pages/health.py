@@ -48,9 +48,7 @@ def run_health(request: Request, team: Team, run: Run) -> HttpResponse:
     """?state= and ?rule= select past alerts."""
     context = {"team": team, "run": run, "tab": "health", "most_open": PER_PAGE}
     alerts = list_alerts(team).filter(run=run)
-    form = FilterForm(request.GET or None, team=team, state=ANY)
-    if not form.is_bound:
-        form = FilterForm({"state": ANY}, team=team, state=ANY)
+    form = FilterForm(request.GET, team=team, state=ANY)
     page = Paginator(form.narrow(alerts), PER_PAGE).get_page(request.GET.get("page"))
     # Those on screen are both where nothing is filtered.
     listed = list(page.object_list)

@@ -38,6 +38,7 @@ from dashboard.operations.retention import (
     retention_of,
 )
 from dashboard.pages.requests import Request, redirect_with
+from dashboard.project.forms import select_field, set_choices
 from dashboard.runs.queue.hosts import known_cluster
 from dashboard.supervision.clusters import address_of, allowed_addresses, choose_address
 from dashboard.supervision.models import TeamCluster
@@ -163,17 +164,11 @@ def cluster_choices() -> dict[str, str]:
 
 
 class ClusterForm(forms.Form):
-    address = forms.ChoiceField(
-        required=False,
-        label="Cluster of the team",
-        widget=forms.Select(attrs={"class": "form-select"}),
-    )
+    address = select_field("Cluster of the team", required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field = self.fields["address"]
-        assert isinstance(field, forms.ChoiceField)
-        field.choices = list(cluster_choices().items())
+        set_choices(self, "address", list(cluster_choices().items()))
 
 
 def _show_cluster(

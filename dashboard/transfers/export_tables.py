@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django import forms
-from django.http import QueryDict
 from django.utils.http import urlencode
 
+from dashboard.completions.forms import FilterForm
 from dashboard.datasets.row_exports import CsvLine, defused, joined
 
 ROW_GROUP_ROWS = 1_000
@@ -192,8 +192,8 @@ class Span:
         return self == Span()
 
 
-class SpanForm(forms.Form):
-    """Steps from the query. An invalid number is a field error."""
+class SpanForm(FilterForm):
+    """The steps of a file."""
 
     first_step = forms.IntegerField(
         required=False, min_value=0, max_value=LARGEST_STEP, label="From step"
@@ -202,32 +202,16 @@ class SpanForm(forms.Form):
         required=False, min_value=0, max_value=LARGEST_STEP, label="To step"
     )
 
-    @classmethod
-    def read(cls, query: QueryDict) -> SpanForm:
-        form = cls(query)
-        for field in form.fields.values():
-            field.widget.attrs["class"] = "form-control"
-        form.is_valid()
-        return form
-
-    def clean(self) -> None:
-        first, last = (self.cleaned_data.get(n) for n in self.fields)
-        if first is not None and last is not None and first > last:
-            self.add_error(
-                "last_step",
-                f"“From step” ({first:,}) is after “To step” ({last:,}). Swap "
-                "them, or leave one empty.",
-            )
-
     @property
     def span(self) -> Span:
-        first = self.cleaned_data.get("first_step")
-        last = self.cleaned_data.get("last_step")
-        return Span(first or 0, LARGEST_STEP if last is None else last)
+        last = self.value("last_step")
+        return Span(
+            self.value("first_step") or 0, LARGEST_STEP if last is None else last
+        )
 
     @property
     def query(self) -> str:
         """The query string of the files' addresses; "?…" or empty."""
-        values = {n: self.cleaned_data.get(n) for n in self.fields}
+        values = {name: self.value(name) for name in self.fields}
         query = urlencode({n: v for n, v in values.items() if v is not None})
         return f"?{query}" if query else ""

@@ -14,6 +14,7 @@ from django import forms
 from dashboard.datasets.limits import MAX_ROWS, SHOWN_REFUSALS
 from dashboard.datasets.parsing.records import Refusal
 from dashboard.datasets.row import as_json
+from dashboard.project.forms import set_choices
 from dashboard.transfers.import_formats import (
     LATEST_TIME,
     Point,
@@ -273,9 +274,7 @@ class MakeForm(forms.Form):
         if len(runs) < 2:
             del self.fields["wandb_run"]
         else:
-            field = self.fields["wandb_run"]
-            assert isinstance(field, forms.ChoiceField)
-            field.choices = [(run, run or "(unnamed)") for run in runs]
+            set_choices(self, "wandb_run", [(run, run or "(unnamed)") for run in runs])
         if findings["num_refused"]:
             num, is_one = f"{findings['num_refused']:,}", findings["num_refused"] == 1
             rows = "invalid row or file" if is_one else "invalid rows or files"

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 
 from dashboard.accounts.models import Team
+from dashboard.completions.forms import FilterForm
 from dashboard.project.forms import (
     LARGEST,
     number_field,
@@ -59,7 +60,9 @@ class ChoiceForm(forms.Form):
         return None if choice == OWN else self._versions.get(pk=choice)
 
 
-class StepsForm(forms.Form):
+class StepsForm(FilterForm):
+    """The steps to score, and every how many of them."""
+
     first_step = number_field(
         "First step", 0, required=False, help_text="Empty: the first stored step."
     )
@@ -75,20 +78,6 @@ class StepsForm(forms.Form):
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         super().__init__({"every": "1"} | {n: data[n] for n in FIELDS if n in data})
-
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or {}
-        first, last = data.get("first_step"), data.get("last_step")
-        if first is not None and last is not None and first > last:
-            self.add_error(
-                "last_step",
-                forms.ValidationError(
-                    f"The last step ({last:,}) is before the first ({first:,}). Swap "
-                    "them.",
-                    code="order",
-                ),
-            )
-        return data
 
     @property
     def chosen(self) -> dict[str, int | None]:
