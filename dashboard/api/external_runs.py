@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
-from uuid import UUID
+from typing import Annotated
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -26,7 +25,7 @@ from dashboard.supervision.external_events import (
     QuotaExceeded,
     RunEnded,
 )
-from dashboard.supervision.external_ingest import read_position, take_lines
+from dashboard.supervision.external_ingest import RunPosition, read_position, take_lines
 from dashboard.supervision.external_runs import Opening, open_attempt, open_run
 
 RETRY_SECONDS = 120  # over quota; shorter than CONTACT, after which a run is lost
@@ -48,57 +47,14 @@ First = Annotated[
 ]
 
 
-class OpeningIn(Input):
-    key: UUID = Field(
-        description="A UUID chosen by the trainer. The same key opens the same run.",
-        examples=["0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"],
-    )
-    name: str = Field(examples=["grpo-gsm8k"])
-    tool: str = Field(examples=["TRL"])
-    version: str = Field(
-        default="", description="Version of the tool.", examples=["1.16.0"]
-    )
-    model: str = Field(default="", examples=["Qwen/Qwen3-0.6B"])
-    host: str = Field(default="", examples=["node-3"])
+class OpeningIn(Input, Opening):
     num_steps: int = Field(default=1, ge=1, le=LARGEST_STEP, examples=[500])
-    settings: dict[str, Any] = Field(
-        default={},
-        description="Training settings. Cohort shows and compares them unchanged.",
-        examples=[{"learning_rate": 1e-6, "beta": 0.0}],
-    )
-    rules: dict[str, float] = Field(
-        default={},
-        description="Reward rules and their weights. Default weight: 1.",
-        examples=[{"accuracy": 1.0, "format": 0.2}],
-    )
-    right_from: float | None = Field(
-        default=None,
-        description="Minimum reward of a correct completion.",
-        examples=[1.0],
-    )
-    tags: list[str] = Field(default=[], examples=[["baseline"]])
-    notes: str = Field(default="", examples=[""])
 
 
 class OpenedOut(Schema):
     id: int = Field(examples=[7])
     attempt: int = Field(examples=[1])
     address: str = Field(examples=["https://cohort.example.org/lab/runs/7/"])
-
-
-class PositionOut(Schema):
-    state: str = Field(examples=["running"])
-    attempt: int = Field(examples=[1])
-    line: int = Field(description="Last stored line.", examples=[120])
-    step: int = Field(description="Last finished step.", examples=[40])
-    num_prompts: int = Field(description="Highest prompt index + 1.", examples=[64])
-    num_left_out: int = Field(
-        description="Number of events that Cohort could not read or store.",
-        examples=[0],
-    )
-    left_out: str = Field(
-        description="Why the newest of them was skipped.", examples=[""]
-    )
 
 
 class AttemptIn(Input):
@@ -122,9 +78,8 @@ def open_external_run(request: ApiRequest, payload: OpeningIn) -> Status[OpenedO
 
     429 with Retry-After if the team's quota of runs is reached.
     """
-    opening = Opening(**payload.model_dump())
     try:
-        run, is_new = open_run(opening, team=request.auth.team, user=request.auth.user)
+        run, is_new = open_run(payload, team=request.auth.team, user=request.auth.user)
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
@@ -139,18 +94,17 @@ def open_external_run(request: ApiRequest, payload: OpeningIn) -> Status[OpenedO
 
 
 @router.get(
-    "/{external_id}/events", response=PositionOut, summary="Get the last stored event"
+    "/{external_id}/events", response=RunPosition, summary="Get the last stored event"
 )
-def external_run_position(request: ApiRequest, external_id: Id) -> PositionOut:
+def external_run_position(request: ApiRequest, external_id: Id) -> RunPosition:
     """Continue with the event after `line`."""
-    position = read_position(_find(request, external_id))
-    return PositionOut.model_validate(position, from_attributes=True)
+    return read_position(_find(request, external_id))
 
 
-@router.post("/{external_id}/events", response=PositionOut, summary="Send events")
+@router.post("/{external_id}/events", response=RunPosition, summary="Send events")
 def send_external_events(
     request: ApiRequest, external_id: Id, attempt: Attempt, first: First
-) -> PositionOut:
+) -> RunPosition:
     """Events as JSON Lines, optionally gzipped, numbered without gaps.
 
     Every event has `line` (counted from 1 in each attempt), `attempt`,
@@ -173,14 +127,13 @@ def send_external_events(
     run = _find(request, external_id)
     texts = _read_lines(request)
     try:
-        position = take_lines(run, attempt=attempt, first=first, texts=texts)
+        return take_lines(run, attempt=attempt, first=first, texts=texts)
     except (AttemptReplaced, MissingLines, RunEnded) as error:
         raise Problem(409, str(error), code=error.code) from None
     except QuotaExceeded as error:
         raise _full(error) from None
     except ValueError as error:
         raise refuse_field("body", error) from None
-    return PositionOut.model_validate(position, from_attributes=True)
 
 
 @router.post(

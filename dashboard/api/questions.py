@@ -10,12 +10,9 @@ from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
 from dashboard.analysis.questions import services
-from dashboard.analysis.questions.models import (
-    MAX_LABEL_CHARS,
-    CompletionLabel,
-    Question,
-)
-from dashboard.analysis.questions.results import read_result
+from dashboard.analysis.questions.estimates import Share
+from dashboard.analysis.questions.models import MAX_LABEL_CHARS, Question
+from dashboard.analysis.questions.results import LabelShare, read_result
 from dashboard.api.auth import READ, WRITE, ApiRequest
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.schemas import (
@@ -37,20 +34,6 @@ from dashboard.runs.queries import get_run
 from trainer.rewards.model_judge.labels import Label
 
 router = Router(tags=["Questions"], auth=READ)
-
-
-class ShareOut(Schema):
-    value: float = Field(examples=[0.212])
-    low: float = Field(description="Of the 95% interval.", examples=[0.117])
-    high: float = Field(examples=[0.444])
-
-
-class LabelShareOut(Schema):
-    label: str = Field(examples=["yes"])
-    judge: ShareOut = Field(description="As the judge sees it.")
-    corrected: ShareOut | None = Field(
-        description="null: people have labelled none of a label that the judge gave."
-    )
 
 
 class QuestionOut(JobOut):
@@ -80,10 +63,22 @@ class QuestionDetail(QuestionOut):
     expected_tokens: int | None = Field(description="Of the whole sample.")
     expected_cost: float | None
     currency: str = Field(description="Empty: no price, or one without a currency.")
-    shares: list[LabelShareOut] = Field([])
-    kappa: ShareOut | None = Field(None, description="Cohen's κ of judge and people.")
-    sensitivity: ShareOut | None = None
-    specificity: ShareOut | None = None
+    shares: list[LabelShare] = Field(
+        [],
+        description="By label, each with the ends of its 95% interval.",
+        examples=[
+            [
+                {
+                    "label": "yes",
+                    "judge": {"value": 0.212, "low": 0.117, "high": 0.444},
+                    "corrected": None,
+                }
+            ]
+        ],
+    )
+    kappa: Share | None = Field(None, description="Cohen's κ of judge and people.")
+    sensitivity: Share | None = None
+    specificity: Share | None = None
 
 
 def question_out(row: Question, *, tells_why: bool = False) -> QuestionOut:
@@ -171,9 +166,9 @@ def question(request: ApiRequest, question_id: Id) -> QuestionDetail:
             "num_labelled": result.num_labelled,
             "num_by_hand": result.num_by_hand,
             "num_not_drawn": result.num_not_drawn,
-            "shares": [asdict(share) for share in result.shares],
+            "shares": result.shares,
             **{
-                name: (share := getattr(result.estimate, name)) and asdict(share)
+                name: getattr(result.estimate, name)
                 for name in ("kappa", "sensitivity", "specificity")
             },
         }
@@ -202,10 +197,6 @@ class CompletionLabelOut(Schema):
     problem: str
 
 
-def _label_out(row: CompletionLabel) -> CompletionLabelOut:
-    return fill(CompletionLabelOut, row, prompt_index=row.group.prompt_index)
-
-
 @router.get(
     "/{question_id}/labels",
     response=Page[CompletionLabelOut],
@@ -227,7 +218,12 @@ def question_labels(
     if drawn:
         places = services.places_for(asked, request.auth.user, num=drawn)
         rows = rows.filter(pk__in=[place.pk for place in places])
-    return page_by(rows, _label_out, cursor=cursor, limit=limit)
+    return page_by(
+        rows,
+        lambda row: fill(CompletionLabelOut, row, prompt_index=row.group.prompt_index),
+        cursor=cursor,
+        limit=limit,
+    )
 
 
 class HandLabelIn(Input):

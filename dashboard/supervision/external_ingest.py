@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, groupby
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max, Min
 from django.db.models.functions import Now
+from pydantic import BaseModel, Field
 
 from dashboard.accounts.members import check_storage
 from dashboard.completions.models import Group
@@ -138,17 +138,21 @@ def _rows(run: Run) -> Iterator[Row]:
         yield Row(prompt=group.prompt, answer=group.answer_value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunPosition:
+class RunPosition(BaseModel):
     """The position up to which a run is stored; a client continues from here."""
 
-    state: str
-    attempt: int
-    line: int  # the last one stored of this attempt
-    step: int  # the last one finished
-    num_prompts: int  # their numbers are below this
-    num_left_out: int  # lines of the run that could not be stored
-    left_out: str  # why, of the newest
+    state: str = Field(examples=["running"])
+    attempt: int = Field(examples=[1])
+    line: int = Field(description="Last stored line of this attempt.", examples=[120])
+    step: int = Field(description="Last finished step.", examples=[40])
+    num_prompts: int = Field(description="Highest prompt index + 1.", examples=[64])
+    num_left_out: int = Field(
+        description="Number of events that Cohort could not read or store.",
+        examples=[0],
+    )
+    left_out: str = Field(
+        description="Why the newest of them was skipped.", examples=[""]
+    )
 
 
 def read_position(run: Run) -> RunPosition:

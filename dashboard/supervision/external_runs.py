@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
+from pydantic import BaseModel, Field
 
 from cohort.lines import plain
 from dashboard.accounts.members import check_runs
@@ -34,22 +33,38 @@ from dashboard.supervision.lease import Claim, close_attempt
 from dashboard.supervision.takeover import cut_history
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Opening:
+class Opening(BaseModel):
     """A trainer's report about a run before its first step."""
 
-    key: UUID  # the client's own: the same key opens the same run
-    name: str
-    tool: str  # "TRL"
-    version: str = ""  # of the tool
-    model: str = ""
-    host: str = ""
+    key: UUID = Field(
+        description="A UUID chosen by the trainer. The same key opens the same run.",
+        examples=["0b6ac47e-7e2c-4a39-9f4e-1b1c2d3e4f50"],
+    )
+    name: str = Field(examples=["grpo-gsm8k"])
+    tool: str = Field(examples=["TRL"])
+    version: str = Field(
+        default="", description="Version of the tool.", examples=["1.16.0"]
+    )
+    model: str = Field(default="", examples=["Qwen/Qwen3-0.6B"])
+    host: str = Field(default="", examples=["node-3"])
     num_steps: int = 1
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    rules: Mapping[str, float] = field(default_factory=dict)  # each with its weight
-    right_from: float | None = None  # the reward from which a completion is right
-    tags: Sequence[str] = ()
-    notes: str = ""
+    settings: dict[str, Any] = Field(
+        default={},
+        description="Training settings. Cohort shows and compares them unchanged.",
+        examples=[{"learning_rate": 1e-6, "beta": 0.0}],
+    )
+    rules: dict[str, float] = Field(
+        default={},
+        description="Reward rules and their weights. Default weight: 1.",
+        examples=[{"accuracy": 1.0, "format": 0.2}],
+    )
+    right_from: float | None = Field(
+        default=None,
+        description="Minimum reward of a correct completion.",
+        examples=[1.0],
+    )
+    tags: list[str] = Field(default=[], examples=[["baseline"]])
+    notes: str = Field(default="", examples=[""])
 
 
 def open_run(opening: Opening, *, team: Team, user: User | None) -> tuple[Run, bool]:
@@ -102,7 +117,7 @@ def _check(opening: Opening) -> None:
             "external_runs.bad_right_from",
             "right_from must be a finite number or null.",
         )
-    size = len(json.dumps(dict(opening.settings), default=str).encode())
+    size = len(json.dumps(opening.settings, default=str).encode())
     if size > MAX_SETTINGS_BYTES:
         raise UserError(
             "external_runs.settings_too_large",

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Annotated
 
 import numpy as np
 from django.db.models import Count, Max
+from pydantic import Field
 
 from dashboard.analysis.questions.estimates import Estimate, Judged, Share, estimate
 from dashboard.analysis.questions.models import CompletionLabel, HandLabel, Question
@@ -28,8 +30,14 @@ MAX_BYTES = 16 * 2**20  # in each process
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelShare:
     label: str
-    judge: Share  # as the judge sees it
-    corrected: Share | None
+    judge: Annotated[Share, Field(description="As the judge sees it.")]
+    corrected: Annotated[
+        Share | None,
+        Field(
+            description="null: people have labelled none of a label that the judge "
+            "gave."
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,5 @@
 """An external trainer opens a run and continues it in another attempt."""
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -32,7 +31,9 @@ OPENING = Opening(
 
 
 def opened(team: Team, user: User, **changes: Any) -> Run:
-    return open_run(replace(OPENING, key=uuid4(), **changes), team=team, user=user)[0]
+    return open_run(
+        OPENING.model_copy(update={"key": uuid4(), **changes}), team=team, user=user
+    )[0]
 
 
 def test_a_run_is_opened_with_the_trainers_fields(team, alice):
