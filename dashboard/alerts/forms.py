@@ -15,6 +15,7 @@ from dashboard.accounts.models import Team
 from dashboard.alerts.messages import read_address
 from dashboard.alerts.models import OWN_KINDS, AlertState, Channel, Event, Rule
 from dashboard.alerts.queries import describe
+from dashboard.project.database import read_whole
 from dashboard.project.forms import (
     number_input,
     row_field,
@@ -237,9 +238,9 @@ class FilterForm(forms.Form):
         if data.get("rule"):
             alerts = alerts.filter(rule=data["rule"])
         if text := data.get("run"):
-            number = text.removeprefix("#")
-            if number.isascii() and number.isdigit() and len(number) < 19:
-                return alerts.filter(run_id=int(number))
+            number = read_whole(text.removeprefix("#"))
+            if number is not None:
+                return alerts.filter(run_id=number)
             alerts = alerts.filter(run__name__icontains=text)
         return alerts
 

@@ -14,7 +14,7 @@ from dashboard.accounts.services import record
 from dashboard.analysis.reports.models import Report
 from dashboard.completions.annotations import Target, record_annotation
 from dashboard.completions.models import MAX_COMMENT_CHARS, Comment, Mention
-from dashboard.project.database import clean_text
+from dashboard.project.database import clean_text, read_whole
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 
@@ -75,10 +75,9 @@ def add_comment(user: User, on: Commented, text: str) -> None:
 @transaction.atomic
 def delete_comment(user: User, on: Commented, comment_id: str) -> None:
     """Only the user's own."""
-    if not (comment_id.isascii() and comment_id.isdigit() and len(comment_id) <= 18):
-        return
-    if comments_on(on).filter(user=user, pk=int(comment_id)).delete()[0]:
-        _record(user, on, DELETED, int(comment_id))
+    number = read_whole(comment_id)
+    if number and comments_on(on).filter(user=user, pk=number).delete()[0]:
+        _record(user, on, DELETED, number)
 
 
 def _record(

@@ -27,6 +27,7 @@ from dashboard.datasets.parsing.records import broken_text
 from dashboard.datasets.uploads import OffsetMismatch
 from dashboard.jobs.models import JobTarget
 from dashboard.jobs.queue import waiting_reason
+from dashboard.project.database import read_whole
 from dashboard.web.edits import find_changes
 
 S = TypeVar("S", bound=Schema)
@@ -254,8 +255,7 @@ def part_problems(num_received: Callable[[], int], offset: int) -> Iterator[None
 
 def size_of(request: HttpRequest) -> int:
     """Content-Length; 0 if it is not a number."""
-    size = request.headers.get("Content-Length", "")
-    return int(size) if size.isascii() and size.isdigit() and len(size) < 19 else 0
+    return read_whole(request.headers.get("Content-Length")) or 0
 
 
 # The pages' forms, filled in by a program.
@@ -364,11 +364,11 @@ def read_cursor(text: str) -> int:
         version, _, place = base64.urlsafe_b64decode(padded).decode().partition(":")
     except (binascii.Error, UnicodeError):
         version, place = "", ""
-    is_number = place.isascii() and place.isdigit() and len(place) <= 19
-    if version != "v1" or not is_number or int(place) > LARGEST_ID:
+    number = read_whole(place, digits=19)
+    if version != "v1" or number is None or number > LARGEST_ID:
         raise refuse_field(
             "query.cursor",
             f"Invalid cursor {text[:60]!r}. Send `next_cursor` of a page "
             "unchanged, or none for the first page.",
         )
-    return int(place)
+    return number

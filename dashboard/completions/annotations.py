@@ -31,7 +31,7 @@ from dashboard.completions.models import (
 )
 from dashboard.completions.prompts import pass_rate_lines
 from dashboard.completions.turns import preference_pair
-from dashboard.project.database import clean_text, fetch_all
+from dashboard.project.database import clean_text, fetch_all, read_whole
 from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 
@@ -75,12 +75,12 @@ def find_target(group: Group, position: str) -> Target:
     """`position` as sent: empty for the group; 404 if it does not exist."""
     if not position:
         return Target(group, None)
-    is_number = position.isascii() and position.isdigit() and len(position) <= 5
+    number = read_whole(position, digits=5)
     stored = GroupCompletions.objects.filter(group=group)  # without its texts
     num = stored.values_list(NUM_COMPLETIONS, flat=True)
-    if not is_number or int(position) >= (num.first() or 0):
+    if number is None or number >= (num.first() or 0):
         raise Http404(f"{group} has no completion {position!r}.")
-    return Target(group, int(position))
+    return Target(group, number)
 
 
 def judge(user: User, target: Target, *, is_up: bool | None) -> None:

@@ -18,6 +18,7 @@ from dashboard.datasets.row_search import (
     search_backward,
     search_forward,
 )
+from dashboard.project.database import read_whole
 
 ROWS_PER_PAGE = 20
 
@@ -111,7 +112,7 @@ def read_target(
     jump = PageTarget()
     if query.get("row", "").strip():
         text = query["row"].strip()
-        row = read_number(text.replace(",", ""))
+        row = read_whole(text.replace(",", ""), digits=9)
         if row is None or row >= num_rows:
             jump = PageTarget(
                 problem=f"Row {text[:20]} does not exist. Rows are numbered 0 to "
@@ -121,23 +122,16 @@ def read_target(
             jump = PageTarget(start=row // ROWS_PER_PAGE * ROWS_PER_PAGE, chosen=row)
         if jump.problem or not (is_view or "from" in query or "to" in query):
             return jump
-    start = min(read_number(query.get("from")) or 0, num_rows - 1)
-    end = read_number(query.get("to"))
-    resume = read_number(query.get("on"))
+    start, end, resume, have = (
+        read_whole(query.get(name), digits=9) for name in ("from", "to", "on", "have")
+    )
     return PageTarget(
         chosen=jump.chosen,
-        start=start,
+        start=min(start or 0, num_rows - 1),
         end=min(end, num_rows) if end is not None else None,
         resume=min(resume, num_rows) if resume is not None else None,
-        num_before=min(read_number(query.get("have")) or 0, ROWS_PER_PAGE - 1),
+        num_before=min(have or 0, ROWS_PER_PAGE - 1),
     )
-
-
-def read_number(text: str | None) -> int | None:
-    """Read a number; None for what cannot be a row's number."""
-    if text and text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    return None
 
 
 def read_page(

@@ -8,6 +8,8 @@ from typing import Any, TypedDict
 
 from django.http import QueryDict
 
+from dashboard.project.database import read_whole
+
 # Close codes. The first three are answered before the socket is accepted, so a
 # browser sees a refused handshake (1006) and requests the reason over HTTP.
 NOT_SIGNED_IN = 4401
@@ -83,6 +85,7 @@ def parse_request(text: str) -> Position:
 
 def _count(name: str, value: object) -> int:
     text = str(value)
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    number = read_whole(text)
+    if number is None:
         raise ValueError(f"{name} must be an integer of at least 0; got {text[:40]!r}.")
-    return int(text)
+    return number

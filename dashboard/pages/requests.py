@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django_htmx.middleware import HtmxDetails
 
 from dashboard.accounts.models import User
+from dashboard.project.database import read_whole
 
 
 class Request(HttpRequest):
@@ -30,14 +31,12 @@ V = TypeVar("V", bound=Numbered)
 
 def read_id(text: str | None) -> int | None:
     """Read a row's ID; None for anything else."""
-    if text and text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    return None
+    return read_whole(text)
 
 
 def read_number(text: str | None) -> int | None:
     """Read a row's position or a version's number; None for anything else."""
-    return read_id(text) if text and len(text) < 10 else None
+    return read_whole(text, digits=9)
 
 
 @contextmanager

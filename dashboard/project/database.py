@@ -197,6 +197,16 @@ def session_lock(*key: int | str) -> Iterator[bool]:
                 cursor.execute(f"SELECT pg_advisory_unlock({places})", key)
 
 
+def read_whole(text: str | None, *, digits: int = 18) -> int | None:
+    """Read a whole number, such as an ID, of as many digits as a bigint surely holds;
+    None for anything else.
+    """
+    # "²" is a digit too.
+    if text and text.isascii() and text.isdigit() and len(text) <= digits:
+        return int(text)
+    return None
+
+
 def clean_text(text: str) -> str:
     """NUL becomes ␀ and a lone surrogate �: text and jsonb refuse both."""
     if "\0" in text:

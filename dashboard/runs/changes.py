@@ -13,6 +13,7 @@ from dashboard.accounts.members import check_runs
 from dashboard.accounts.models import User
 from dashboard.accounts.services import describe_change, record
 from dashboard.live.pubsub import notify_on_commit
+from dashboard.project.database import read_whole
 from dashboard.project.errors import UserError
 from dashboard.project.schema_forms import SchemaField
 from dashboard.runs.attributes import refuse_locked
@@ -215,7 +216,7 @@ def propose_steps(text: str, run: Run) -> int | None:
     if not text:
         return None
     lowest = next_step(run) if run.state in ENDED_WELL else run.num_steps + 1
-    number = int(text) if _is_whole(text) else 0
+    number = read_whole(text, digits=8) or 0
     if lowest <= number <= MAX_STEPS:
         return number
     raise UserError(
@@ -247,13 +248,10 @@ def read_intervals(posted: QueryDict) -> dict[str, int]:
 
 
 def _read_whole(text: str, what: str) -> int:
-    text = text.strip()
-    if _is_whole(text):
-        return int(text)
-    raise UserError(
-        "runs.not_a_number", f"{what} must be a whole number; got {text[:40]!r}."
-    )
-
-
-def _is_whole(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 9
+    number = read_whole(text.strip(), digits=8)
+    if number is None:
+        raise UserError(
+            "runs.not_a_number",
+            f"{what} must be a whole number; got {text.strip()[:40]!r}.",
+        )
+    return number

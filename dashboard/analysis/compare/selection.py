@@ -26,6 +26,7 @@ from dashboard.analysis.compare.seeds import (
 )
 from dashboard.completions.forms import FilterForm
 from dashboard.costs.ledger import COST_AXES
+from dashboard.project.database import read_whole
 from dashboard.project.errors import or_404
 from dashboard.runs.models import REWARD, Run, Sweep
 
@@ -89,10 +90,10 @@ def read_selection(team: Team, query: QueryDict, *, most: int = MAX_RUNS) -> Sel
         word.strip() for value in query.getlist("runs") for word in value.split(",")
     ]
     named = [word for word in words if word]
-    wrong = [word for word in named if not (word.isascii() and word.isdigit())]
-    if wrong or any(len(word) > 18 for word in named):
-        raise Http404(f"Run IDs are numbers; got {(wrong or named)[0]!r}.")
-    ids = list(dict.fromkeys([int(word) for word in named]))
+    ids = [
+        or_404(read_whole(word), f"Run IDs are numbers; got {word[:20]!r}.")
+        for word in dict.fromkeys(named)
+    ]
     sweep = _read_sweep(team, query)
     choices = ids
     if sweep is not None:
@@ -151,8 +152,7 @@ def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
     if not number:
         return None
     sweeps = Sweep.objects.filter(team=team).select_related("launched_by")
-    is_number = number.isascii() and number.isdigit() and len(number) <= 18
-    sweep = sweeps.filter(pk=int(number)).first() if is_number else None
+    sweep = sweeps.filter(pk=read_whole(number)).first()
     return or_404(sweep, f"{team} has no sweep {number[:20]!r}.")
 
 

@@ -18,6 +18,7 @@ from dashboard.accounts.models import Team
 from dashboard.analysis.compare.points import AXES
 from dashboard.analysis.compare.selection import line_styles
 from dashboard.completions.forms import COMPLETION_ORDERS, FilterForm
+from dashboard.project.database import read_whole
 from dashboard.runs.models import REWARD, Run
 
 KINDS = ("chart", "group", "compare", "table", "mismatch")
@@ -150,21 +151,18 @@ def _with_pin(kind: str, options: dict[str, str]) -> Block:
 
 
 def read_runs(text: str) -> list[int]:
-    words = [word for word in text.split(",") if word]
-    runs = list(dict.fromkeys(words))
-    if not 1 <= len(runs) <= MAX_RUNS or not all(map(_is_count, words)):
+    words = dict.fromkeys(word for word in text.split(",") if word)
+    runs = [run for run in map(read_whole, words) if run is not None]
+    if not 1 <= len(words) <= MAX_RUNS or len(runs) < len(words):
         raise ValueError(f"1 to {MAX_RUNS} run IDs, such as 3,5")
-    return [int(word) for word in runs]
+    return runs
 
 
 def read_count(text: str) -> int:
-    if not _is_count(text):
+    number = read_whole(text)
+    if number is None:
         raise ValueError("a whole number")
-    return int(text)
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 18
+    return number
 
 
 def read_num_completions(text: str) -> int:

@@ -29,6 +29,7 @@ from dashboard.analysis.reports.block_options import (
 from dashboard.completions.forms import GroupViewForm
 from dashboard.completions.models import Group
 from dashboard.completions.sparklines import signal_words
+from dashboard.project.database import read_whole
 from dashboard.runs.charts.chart import Chart, chart_id
 from dashboard.runs.charts.figures import (
     combined_charts,
@@ -193,7 +194,7 @@ def offer(team: Team, form: InsertForm, runs: Sequence[str]) -> Offer:
     kind, metric, group = (form.value(name) for name in ("kind", "metric", "group"))
     group = group or ""
     # In the order in which they were ticked first.
-    ids = [int(t) for t in runs if t.isascii() and t.isdigit() and len(t) <= 18]
+    ids = [pk for pk in map(read_whole, runs) if pk is not None]
     by_id = Run.objects.kept().filter(team=team).in_bulk(ids[:100])
     chosen = [by_id[pk] for pk in dict.fromkeys(ids) if pk in by_id][
         : 1 if kind in OF_ONE_RUN else MAX_RUNS

@@ -13,6 +13,7 @@ from dashboard.api.mcp.protocol import BAD_PARAMS, Fault
 from dashboard.api.measurements import Which, run_log
 from dashboard.api.schemas import LARGEST_ID
 from dashboard.help.pages import FOLDER, MARKS, all_pages
+from dashboard.project.database import read_whole
 from dashboard.project.errors import or_404
 from dashboard.runs.config.snapshot import WRITERS
 from dashboard.runs.queries import get_run, settings_of
@@ -102,7 +103,7 @@ def write_prompt(name: str, arguments: Any) -> dict[str, Any]:
     if name not in PROMPTS:
         raise Fault(BAD_PARAMS, f"Unknown prompt {name[:60]!r}.")
     run = str(arguments.get("run", "")) if isinstance(arguments, dict) else ""
-    if not (run.isascii() and run.isdigit() and len(run) <= 19):
+    if read_whole(run) is None:
         raise Fault(BAD_PARAMS, "The prompt requires `run`, the ID of a run.")
     title, text = PROMPTS[name]
     content = {"type": "text", "text": text.format(run=run)}

@@ -21,6 +21,7 @@ from dashboard.datasets.fetching.http import (
     fetch,
 )
 from dashboard.datasets.limits import MAX_UPLOAD_BYTES, check_disk_space
+from dashboard.project.database import read_whole
 from trainer.internet import HostAllowlist, Target
 
 CHUNK_BYTES = 256 * 2**10
@@ -280,8 +281,7 @@ def _length_of(response: Answer) -> int:
     value = response.headers.get("Content-Length", "")
     if "chunked" in response.headers.get("Transfer-Encoding", "").lower():
         return 0
-    is_number = value.isascii() and value.isdigit() and len(value) < 19
-    return int(value) if is_number else 0
+    return read_whole(value) or 0
 
 
 def _validator_of(response: Answer) -> str:

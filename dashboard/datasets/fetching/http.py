@@ -12,6 +12,7 @@ from urllib.parse import quote, urljoin
 
 from django.conf import settings
 
+from dashboard.project.database import read_whole
 from dashboard.project.errors import UserError
 from trainer.internet import (
     Connection,
@@ -245,5 +246,4 @@ def _next(response: Answer, allowlist: HostAllowlist) -> Target:
 
 
 def _wait_seconds(value: str) -> float:
-    is_number = value.isascii() and value.isdigit() and len(value) < 9
-    return min(float(value), _MAX_WAIT_SECONDS) if is_number else 0.0
+    return min(float(read_whole(value, digits=8) or 0), _MAX_WAIT_SECONDS)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from dashboard.datasets.analysis.leaks import KINDS, find_leak
 from dashboard.datasets.models import DatasetVersion, VersionLeak
 from dashboard.datasets.splits import other_split
+from dashboard.project.database import read_whole
 from dashboard.runs.models import EvaluationSet
 from dashboard.runs.queries import eval_rows
 from trainer.config import EvaluationConfig
@@ -72,9 +73,8 @@ class SetDraft:
 
     @property
     def _count(self) -> int:
-        text = self.max_rows.replace(",", "")
-        is_number = text.isascii() and text.isdigit() and len(text) < 11
-        return min(int(text), MOST_ROWS) if is_number else 0
+        number = read_whole(self.max_rows.replace(",", ""), digits=10)
+        return min(number or 0, MOST_ROWS)
 
     @property
     def controls(self) -> dict[str, str]:

@@ -28,7 +28,7 @@ from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Coalesce
 
 from dashboard.accounts.models import Team, User
-from dashboard.project.database import FixedQuery
+from dashboard.project.database import FixedQuery, read_whole
 from dashboard.runs.config.snapshot import flatten_config
 from dashboard.runs.models import (
     ENDED,
@@ -94,10 +94,12 @@ class ListQuery:
         return cls(
             text=parameters.get("q", "").strip().replace("\x00", ""),
             state=state if state in (ACTIVE, *RunState.values) else "",
-            owner=_positive(parameters.get("owner", "")),
+            owner=read_whole(parameters.get("owner", "")),
             model=parameters.get("model", "")[:200].replace("\x00", ""),
-            dataset=_positive(parameters.get("dataset", "")),
-            sweep=_positive(parameters.get("sweep", "") or parameters.get("group", "")),
+            dataset=read_whole(parameters.get("dataset", "")),
+            sweep=read_whole(
+                parameters.get("sweep", "") or parameters.get("group", "")
+            ),
             sort=sort if sort in ("num", "-num") else turned,
             columns=read_columns(parameters.get("cols", "").replace("\x00", "")),
             by=by,
@@ -157,11 +159,6 @@ def read_group_keys(text: str) -> tuple[str, ...]:
         k for k in keys if k in GROUPABLE or (k.startswith(CONFIG) and k != CONFIG)
     ]
     return tuple(dict.fromkeys(group_keys))[:MAX_GROUP_KEYS]
-
-
-def _positive(text: str) -> int | None:
-    # PostgreSQL's bigint has 18 full digits.
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def with_related(runs: QuerySet[Run], user: User | int) -> QuerySet[Run]:

@@ -32,6 +32,7 @@ from django.db.models.lookups import (
 from django.utils import timezone
 
 from dashboard.accounts.models import User
+from dashboard.project.database import read_whole
 from dashboard.project.errors import UserError
 from dashboard.runs.models import (
     ENDED,
@@ -132,9 +133,8 @@ def mentions(text: str) -> Q:
         | Q(recipe_version__recipe__name__icontains=text)
         | Q(tags__contains=[text])
     )
-    number = text.removeprefix("#")
-    is_number = number.isascii() and number.isdigit() and len(number) < 19
-    return matches | Q(pk=int(number)) if is_number else matches
+    number = read_whole(text.removeprefix("#"))
+    return matches if number is None else matches | Q(pk=number)
 
 
 def _one(term: Compare, operator: str, value: Value) -> Q:
