@@ -7,12 +7,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from django.utils.http import content_disposition_header
-
 from dashboard.datasets.models import DatasetVersion
 from dashboard.datasets.row import Row, as_json, prompt_as_json
 from dashboard.datasets.row_filters import read_rows_at
-from dashboard.web.downloads import Streamed
+from dashboard.web.downloads import Streamed, attach
 
 # What starts a formula in spreadsheets, also in full width. They skip white space,
 # quotes and invisible characters before it.
@@ -132,9 +130,8 @@ class CsvLine:
 
 def send_rows(version: DatasetVersion, suffix: str) -> Streamed:
     """Send a file of this format, after `check_rows`."""
-    name = content_disposition_header(True, filename(version, suffix))
-    return Streamed(
+    return attach(
         joined(WRITERS[suffix](version)),
+        filename=filename(version, suffix),
         content_type=f"{TYPES[suffix]}; charset=utf-8",
-        headers={"Content-Disposition": name},
     )

@@ -11,7 +11,6 @@ from typing import Literal
 
 import pyarrow as pa
 from django.db.models import F, Func, Q, QuerySet
-from django.utils.http import content_disposition_header
 
 from cohort.lines import number
 from dashboard.completions.annotations import (
@@ -24,7 +23,7 @@ from dashboard.completions.prompts import pass_rate_lines
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.transfers.export_tables import TYPES, WRITERS, Record, Sink, Span, Table
 from dashboard.transfers.tensorboard import write_scalars, write_version
-from dashboard.web.downloads import Streamed
+from dashboard.web.downloads import Streamed, attach
 
 FileName = Literal[
     "metrics.csv",
@@ -253,13 +252,8 @@ def send_file(run: Run, span: Span, file: str) -> Streamed:
         pieces = (line.encode() for line in pass_rate_lines(run))
     else:
         pieces = WRITERS[suffix](TABLES[name](run, span))
-    return Streamed(
+    return attach(
         pieces,
+        filename=f"{attached}.{suffix}",
         content_type=TYPES.get(suffix, "application/zip"),
-        headers={
-            "Content-Disposition": content_disposition_header(
-                True, f"{attached}.{suffix}"
-            )
-            or ""
-        },
     )

@@ -29,6 +29,7 @@ from dashboard.completions.search.filters import (
 )
 from dashboard.completions.search.text import (
     filter_candidates,
+    mix,
     search_texts,
     selections_of,
     text_filter,
@@ -36,6 +37,7 @@ from dashboard.completions.search.text import (
 from dashboard.runs.models import Run
 
 MOST_WINDOWS = 20
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's increment
 MOST_SECONDS = 3_600.0  # of a search for a text
 Keys = NDArray[np.uint64]
 Ids = NDArray[np.int64]
@@ -184,19 +186,12 @@ def _draw(window: _Window, number: int, *, most: int, seed: int) -> list[Sampled
 
 
 def hash_keys(seed: int, *columns: Ids) -> Keys:
-    """Hash rows of numbers with splitmix64 (Steele, Lea and Flood 2014)."""
+    """Hash rows of numbers with splitmix64."""
     with np.errstate(over="ignore"):
-        keys = _mix(np.full(len(columns[0]), seed, np.uint64))
+        keys = mix(np.full(len(columns[0]), seed, np.uint64) + GOLDEN)
         for column in columns:
-            keys = _mix(keys ^ column.astype(np.uint64))
+            keys = mix((keys ^ column.astype(np.uint64)) + GOLDEN)
     return keys
-
-
-def _mix(keys: Keys) -> Keys:
-    keys = keys + np.uint64(0x9E3779B97F4A7C15)
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))
 
 
 def order_for_people(

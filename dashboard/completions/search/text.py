@@ -123,14 +123,17 @@ def _codes(text: str) -> Codes:
 
 
 def _hash(codes: Codes) -> Codes:
-    """Hash each three in a row, which 63 bits hold; mixed as splitmix64 does it."""
+    """Hash each three in a row, which 63 bits hold."""
     if len(codes) < 3:
         return np.empty(0, np.uint64)
-    mixed = codes[:-2] << np.uint64(42) | codes[1:-1] << np.uint64(21) | codes[2:]
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashed: Codes = mixed ^ (mixed >> np.uint64(31))
-    return hashed
+    return mix(codes[:-2] << np.uint64(42) | codes[1:-1] << np.uint64(21) | codes[2:])
+
+
+def mix(keys: Codes) -> Codes:
+    """Mix the bits of each as splitmix64 does it (Steele, Lea and Flood 2014)."""
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
