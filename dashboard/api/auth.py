@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from django.utils import timezone
 from ninja.security import HttpBearer
 
 from dashboard.accounts.models import Membership, Team, User
-from dashboard.accounts.services import record
+from dashboard.accounts.services import digest, record
 from dashboard.api.models import ApiToken, Scope
 from dashboard.api.problems import Problem
 from dashboard.project.errors import UserError
@@ -128,11 +127,6 @@ def note_use(token: ApiToken) -> None:
     now = timezone.now()
     if token.last_used_at is None or token.last_used_at < now - USE_PRECISION:
         ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
-
-
-def digest(text: str) -> str:
-    """SHA-256 is enough: 256 random bits cannot be guessed one by one."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _works() -> Q:

@@ -90,9 +90,6 @@ def import_rows(context: Context) -> None:
     """Create a version from a file, from selected rows, or from a task."""
     row = _row_of(context)
 
-    def on_read(done: int, total: int) -> None:
-        context.progress(done, total)
-
     def on_generated(done: int, total: int) -> None:
         context.progress(
             done,
@@ -123,7 +120,7 @@ def import_rows(context: Context) -> None:
             )
         elif row.upload_id is None:
             version = make_selection(
-                row, on_read=on_read, on_stored=on_stored, on_made=seal
+                row, on_read=context.progress, on_stored=on_stored, on_made=seal
             )
         else:
             upload = _upload_of(row)
@@ -136,7 +133,7 @@ def import_rows(context: Context) -> None:
                 name=row.name,
                 user=row.created_by,
                 leave_out=row.leave_out,
-                on_read=on_read,
+                on_read=context.progress,
                 on_stored=on_stored,
                 on_made=seal,
             )

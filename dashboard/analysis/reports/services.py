@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Collection
 from dataclasses import replace
@@ -19,7 +18,7 @@ from django.utils import timezone
 
 from cohort.lines import plain
 from dashboard.accounts.models import Team, User
-from dashboard.accounts.services import record
+from dashboard.accounts.services import digest, record
 from dashboard.analysis.reports.block_options import Block, list_blocks, replace_blocks
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.inserting import translate_addresses
@@ -196,10 +195,6 @@ def revoke(*, report: Report, user: User) -> None:
         )
         record(report.team, user, "report.revoked", report)
     report.refresh_from_db()
-
-
-def digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def own_hosts(request: HttpRequest) -> set[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Model, QuerySet, Sum
+from django.db.models import QuerySet, Sum
 from django.shortcuts import get_object_or_404
 
 from dashboard.accounts.models import Team, User
@@ -31,11 +30,11 @@ from dashboard.jobs.queue import check_open, enqueue
 from dashboard.project.errors import UserError
 from dashboard.rewards.models import RecipeVersion
 from dashboard.rewards.trial import try_groups
+from dashboard.runs.charts.series import filter_steps
 from dashboard.runs.models import Run
 from trainer.rewards.rule import Sample
 from trainer.rewards.spec import Recipe
 
-M = TypeVar("M", bound=Model)
 NUM_GROUPS = 2
 COMPLETIONS_OF_A_GROUP = 8
 MAX_SECONDS = 2.0
@@ -58,7 +57,9 @@ def select_steps(
     run: Run, first_step: int | None, last_step: int | None, every: int
 ) -> Selection:
     """Two queries, and one for steps that are not rolled up."""
-    groups = _within(Group.objects.current().filter(run=run), first_step, last_step)
+    groups = filter_steps(
+        Group.objects.current().filter(run=run), first_step, last_step
+    )
     if run.completions_deleted_at is not None:
         groups = groups.filter(packed_completions__isnull=False)
     stored_steps = sorted(groups.order_by().values_list("step", flat=True).distinct())
@@ -93,21 +94,13 @@ def select_steps(
     )
 
 
-def _within(
-    rows: QuerySet[M], first_step: int | None, last_step: int | None
-) -> QuerySet[M]:
-    if first_step is not None:
-        rows = rows.filter(step__gte=first_step)
-    return rows if last_step is None else rows.filter(step__lte=last_step)
-
-
 def _rolled_up_sizes(
     run: Run, first_step: int | None, last_step: int | None
 ) -> dict[int, int]:
     """Completions by step, from some bytes of each group."""
     return {
         step: int(unpack(bytes(groups), GROUP)["num_completions"].sum())
-        for step, groups in _within(
+        for step, groups in filter_steps(
             StepRollup.objects.filter(run=run, superseded_by__isnull=True),
             first_step,
             last_step,

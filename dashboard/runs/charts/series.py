@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from django.db import connection
-from django.db.models import Max, Min, QuerySet
+from django.db.models import Max, Min, Model, QuerySet
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
 
@@ -32,6 +32,7 @@ DIGITS = 7
 SECONDS = "seconds"  # from the end of the first step of all to that of the fork's step
 ENDS = ("low", "high")  # of an interval: <metric>/low beside <metric>
 Interval = tuple[float, float]
+Row = TypeVar("Row", bound=Model)
 MAX_TAILS = 3  # of a run that was resumed more often, the newest
 MAX_SUPERSEDED_POINTS = 150
 TO_2000 = 946_684_800 * 10**6  # microseconds from 1970 to where PostgreSQL counts from
@@ -427,14 +428,20 @@ def read_history(
     )
 
 
+def filter_steps(
+    rows: QuerySet[Row], first: int | None, last: int | None
+) -> QuerySet[Row]:
+    """Keep rows whose `step` is from `first` to `last`; None: no bound."""
+    if first is not None:
+        rows = rows.filter(step__gte=first)
+    return rows if last is None else rows.filter(step__lte=last)
+
+
 def find_bounds(
     steps: QuerySet[Any], first: int | None, last: int | None
 ) -> tuple[int, int] | None:
     """Find the first and last `step` from `first` to `last`; one query."""
-    if first is not None:
-        steps = steps.filter(step__gte=first)
-    if last is not None:
-        steps = steps.filter(step__lte=last)
+    steps = filter_steps(steps, first, last)
     bounds = steps.aggregate(first=Min("step"), last=Max("step"))
     return None if bounds["first"] is None else (bounds["first"], bounds["last"])
 
@@ -455,12 +462,8 @@ def read_evaluated(
     if names is not None:
         names = [name for name in names if name.startswith("eval/")]
         held_out = held_out.filter(metrics__has_any_keys=names)
-    first, last = within
-    if first is not None:
-        held_out = held_out.filter(step__gte=first)
-    if last is not None:
-        held_out = held_out.filter(step__lte=last)
-    rows = held_out.order_by("step").values_list("run_id", "step", "metrics")
+    held_out = filter_steps(held_out, *within).order_by("step")
+    rows = held_out.values_list("run_id", "step", "metrics")
     for pk, step, metrics in rows if names != [] else ():
         for name in metrics if names is None else names:
             if metrics.get(name) is not None:

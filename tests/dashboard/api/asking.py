@@ -8,7 +8,8 @@ from django.http.response import HttpResponseBase
 from django.test import Client
 
 from dashboard.accounts.models import Membership, User
-from dashboard.api.auth import create_token, digest
+from dashboard.accounts.services import digest
+from dashboard.api.auth import create_token
 from dashboard.api.models import ApiToken, Scope
 
 BASE = "/api/v1"

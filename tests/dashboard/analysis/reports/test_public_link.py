@@ -7,8 +7,9 @@ from django.http import HttpResponse
 from django.test import Client
 
 from dashboard.accounts.models import AuditEntry, Team
+from dashboard.accounts.services import digest
 from dashboard.analysis.reports.models import Report
-from dashboard.analysis.reports.services import digest, save_report
+from dashboard.analysis.reports.services import save_report
 from dashboard.runs.models import Run
 from tests.dashboard.analysis.reports.stories import (
     make_measured_run,
