@@ -280,9 +280,7 @@ class FoundCompletion(CompletionOut):
     prompt_index: int
 
 
-class FoundCompletionsOut(Schema):
-    items: list[FoundCompletion]
-    next_cursor: str | None
+class FoundCompletionsOut(Page[FoundCompletion]):
     num_found: int = Field(description="Matches found so far.")
     is_counted: bool = Field(
         description="False: a text search stops after a time limit, so there may be "

@@ -12,6 +12,7 @@ from dashboard.api.schemas import (
     Cursor,
     Id,
     Limit,
+    Page,
     Real,
     StepBound,
     fill,
@@ -61,9 +62,7 @@ class LearnedPromptOut(Schema):
     )
 
 
-class LearnedPromptsOut(Schema):
-    items: list[LearnedPromptOut]
-    next_cursor: str | None
+class LearnedPromptsOut(Page[LearnedPromptOut]):
     total: int = Field(description="Prompts that match.", examples=[40])
     num_seen: int = Field(description="Prompts sampled by the run.", examples=[300])
     kinds: dict[str, int] = Field(

@@ -43,7 +43,7 @@ from dashboard.api.recipes import (
     try_recipe,
     version_out,
 )
-from dashboard.api.rescoring import rescoring
+from dashboard.api.rescoring import RescoringIn, rescoring
 from dashboard.api.runs import RunDetail, RunOut, runs
 from dashboard.api.schemas import IdIn, StepIn
 from dashboard.api.sweeps import SweptFilters, weigh_sweep
@@ -493,6 +493,16 @@ def _inputs(request: ApiRequest, kind: str) -> list[dict[str, Any]]:
     ]
 
 
+def read_reward(
+    request: ApiRequest, arguments: RecipeTryIn | RescoringIn
+) -> dict[str, Any] | None:
+    """Read the reward: of a saved version, or as it was sent."""
+    version_id = arguments.recipe_version_id
+    if version_id is None:
+        return arguments.spec
+    return find_recipe_version(request.auth.team, version_id).spec
+
+
 class TryReward(Arguments, RecipeTryIn):
     pass
 
@@ -506,12 +516,9 @@ class TryReward(Arguments, RecipeTryIn):
 def try_reward(request: ApiRequest, arguments: TryReward) -> dict[str, Any]:
     answer = try_recipe(request, arguments).model_dump()
     if arguments.dataset_version_id is not None:
-        spec = arguments.spec
-        if arguments.recipe_version_id is not None:
-            team = request.auth.team
-            spec = find_recipe_version(team, arguments.recipe_version_id).spec
         check = RecipeCheckIn(
-            spec=spec or {}, dataset_version_id=arguments.dataset_version_id
+            spec=read_reward(request, arguments) or {},
+            dataset_version_id=arguments.dataset_version_id,
         )
         answer["checks"] = [
             f"{finding.sentence} {finding.remedy}".strip()

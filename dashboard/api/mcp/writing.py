@@ -32,11 +32,10 @@ from dashboard.api.launches import (
     read_launch,
 )
 from dashboard.api.mcp.limits import write
-from dashboard.api.mcp.reading import page_of
+from dashboard.api.mcp.reading import page_of, read_reward
 from dashboard.api.mcp.tools import Arguments, read_arguments, tool
 from dashboard.api.problems import Problem, or_conflict, refuse_field
 from dashboard.api.questions import QuestionIn, ask, question, start_question
-from dashboard.api.recipes import find_recipe_version
 from dashboard.api.rescoring import RescoringIn, rescore
 from dashboard.api.runs import (
     RunExtendIn,
@@ -393,11 +392,8 @@ def rescore_run(request: ApiRequest, arguments: RescoreRun) -> dict[str, Any]:
         if not arguments.dry_run:
             return {}, facts
         try_out(do)
-        spec = arguments.spec
-        if arguments.recipe_version_id is not None:
-            team = request.auth.team
-            spec = find_recipe_version(team, arguments.recipe_version_id).spec
-        estimate = make_estimate(run, selection, StepSettings(run.config, spec))
+        settings = StepSettings(run.config, read_reward(request, arguments))
+        estimate = make_estimate(run, selection, settings)
         answer = {
             "run": run.pk,
             "num_steps": len(selection.steps),
