@@ -152,7 +152,7 @@ def _read_sweep(team: Team, query: QueryDict) -> Sweep | None:
     if not number:
         return None
     sweeps = Sweep.objects.filter(team=team).select_related("launched_by")
-    sweep = sweeps.filter(pk=read_whole(number)).first()
+    sweep = sweeps.filter(pk=read_whole(number) or 0).first()
     return or_404(sweep, f"{team} has no sweep {number[:20]!r}.")
 
 
