@@ -431,9 +431,3 @@ class CompletionFilterForm(FilterForm):
             outcomes = {chosen: OUTCOMES[chosen], **outcomes}
         outcome.choices = [("", "all"), *labelled(outcomes)]
         return form
-
-
-class MentionForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"page": 1}
-
-    page = forms.IntegerField(required=False, min_value=1)

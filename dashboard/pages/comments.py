@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib import messages
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -23,7 +23,6 @@ from dashboard.analysis.comments import (
 )
 from dashboard.analysis.reports.models import Report
 from dashboard.analysis.reports.services import get_report
-from dashboard.completions.forms import MentionForm
 from dashboard.completions.models import Mention
 from dashboard.pages.requests import Request
 from dashboard.runs.models import Run
@@ -79,8 +78,8 @@ def _comment(request: Request, kind: str, team: Team, on: Run | Report) -> HttpR
 def mentions(request: Request, membership: Membership, team: Team) -> HttpResponse:
     """List the user's own mentions; showing the page marks them as seen."""
     mentions_ = mentions_of(membership.user, team)
-    number = MentionForm.read(request.GET).value("page")
-    page: Page[Mention] = Paginator(mentions_, MENTIONS_PER_PAGE).get_page(number)
+    pages: Paginator[Mention] = Paginator(mentions_, MENTIONS_PER_PAGE)
+    page = pages.get_page(request.GET.get("page"))
     context = {"team": team, "page": page, "mentions": list(page)}
     response = render(request, "comments/mentions.html", context)
     if request.method == "GET":

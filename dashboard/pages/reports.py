@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -36,15 +37,14 @@ from dashboard.analysis.reports.services import (
     MAX_BLOCKS,
     MAX_CHARS,
     MAX_VERSIONS,
-    ListForm,
     change_pin,
     check,
     create_report,
     delete_report,
     find_public_report,
+    find_reports,
     get_report,
     get_version,
-    list_reports,
     list_versions,
     own_hosts,
     publish,
@@ -55,6 +55,8 @@ from dashboard.analysis.reports.services import (
 from dashboard.pages.requests import Request, read_id, read_number, redirect_with
 from dashboard.runs.queries import Keyed
 from dashboard.web.edits import BASE, EditConflict, compare_texts, list_changes
+
+PER_PAGE = 50
 
 
 @never_cache
@@ -176,11 +178,11 @@ def _find_version(report: Report, text: str) -> ReportVersion:
 @require_safe
 @look_up(get_membership)
 def reports(request: Request, membership: Membership, team: Team) -> HttpResponse:
-    form = ListForm.read(request.GET)
-    text = form.value("q")
+    text = request.GET.get("q", "").strip()[:200]
+    pages = Paginator(find_reports(team, text), PER_PAGE)
     context = {
         "team": team,
-        "page": list_reports(team, text, form.value("page")),
+        "page": pages.get_page(request.GET.get("page")),
         "q": text,
         "can_write": membership.can_write,
     }

@@ -5,12 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from django import forms
 from django.conf import settings
-from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import Max, Q, QuerySet
 from django.http import HttpRequest
@@ -23,7 +21,6 @@ from dashboard.analysis.reports.block_options import Block, list_blocks, replace
 from dashboard.analysis.reports.blocks import has_content, read_data
 from dashboard.analysis.reports.inserting import translate_addresses
 from dashboard.analysis.reports.models import MAX_TITLE, Report, ReportVersion
-from dashboard.completions.forms import FilterForm
 from dashboard.project.errors import UserError, or_404
 from dashboard.web.edits import find_changes
 
@@ -31,7 +28,6 @@ MAX_CHARS = 40_000
 MAX_BLOCKS = 30
 MAX_VERSIONS = 100
 MAX_REPORTS = 2_000  # of a team
-REPORTS_PER_PAGE = 50
 MAX_WORDS = 8
 
 
@@ -229,18 +225,7 @@ def find_reports(team: Team, text: str) -> QuerySet[Report]:
     return reports.defer("text").order_by("-saved_at", "-pk")
 
 
-def list_reports(team: Team, text: str, page: int) -> Page[Report]:
-    return Paginator(find_reports(team, text), REPORTS_PER_PAGE).get_page(page)
-
-
 def list_versions(report: Report) -> list[ReportVersion]:
     return list(
         report.versions.defer("text").select_related("saved_by").order_by("-number")
     )
-
-
-class ListForm(FilterForm):
-    defaults: ClassVar[dict[str, Any]] = {"q": "", "page": 1}
-
-    q = forms.CharField(required=False, max_length=200)
-    page = forms.IntegerField(required=False, min_value=1)
