@@ -183,23 +183,8 @@ def send_run_file(
 def read_run_import(request: ApiRequest, import_id: Id) -> Status[RunImportDetail]:
     """Reads small files now, others in a worker: poll until the state is done."""
     import_ = find_import(request.auth.team, import_id)
-    files = list(import_.files.all())
-    if not files:
-        raise Problem(
-            409,
-            "This import has no files. Upload at least one.",
-            code="run_imports.no_files",
-        )
-    if unfinished := [file.filename for file in files if not file.is_whole]:
-        message = (
-            f"{len(unfinished):,} of {len(files):,} files are incomplete, such as "
-        )
-        raise Problem(
-            409,
-            f"{message}{unfinished[0]}. Upload the missing parts.",
-            code="run_imports.incomplete_files",
-        )
-    _queue(import_, RunImport.READ)
+    with or_conflict():
+        _refuse_unless(jobs.start_reading(import_), import_)
     return Status(202, _detail(request.auth.team, import_id))
 
 
@@ -262,12 +247,13 @@ def make_run_import(
     refuse_errors(
         form, place="body", names={WEIGHT + k: f"weights.{k}" for k in defaults}
     )
-    _queue(import_, RunImport.MAKE, choices=form.choices)
+    is_queued = jobs.start(import_, RunImport.MAKE, choices=form.choices)
+    _refuse_unless(is_queued, import_)
     return Status(202, _detail(request.auth.team, import_id))
 
 
-def _queue(import_: RunImport, kind: str, **fields: Any) -> None:
-    if not jobs.start(import_, kind, **fields):
+def _refuse_unless(is_queued: bool, import_: RunImport) -> None:
+    if not is_queued:
         is_made = import_.run_id is not None
         message = (
             "The import already has a run." if is_made else "The import is running."

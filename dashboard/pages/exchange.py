@@ -31,7 +31,7 @@ from dashboard.datasets.limits import MAX_UPLOAD_BYTES, PART_BYTES
 from dashboard.jobs.models import JobState
 from dashboard.jobs.queue import cancel, reap_of, waiting_reason
 from dashboard.pages.dataset_uploads import receive_part, refuse, refuse_form
-from dashboard.pages.requests import Request
+from dashboard.pages.requests import Request, report_refusal
 from dashboard.project.errors import UserError, or_404
 from dashboard.runs.models import Evaluation, Run, Step
 from dashboard.runs.queries import get_run
@@ -134,7 +134,8 @@ def run_import(request: Request, team: Team, import_id: int) -> HttpResponse:
         if "stop" in request.POST and not cancel(import_.job):
             messages.info(request, "The import had already ended.")
         if "read" in request.POST:
-            _read(request, import_)
+            with report_refusal(request):
+                jobs.start_reading(import_)
         if "make" in request.POST and import_.findings:
             form = MakeForm(import_, request.POST)
             if not form.is_valid():
@@ -171,21 +172,6 @@ def _show(
         "waiting": waiting_reason(run_import.job) if run_import.job else "",
     }
     return render(request, "transfers/import.html", context, status=status)
-
-
-def _read(request: Request, run_import: RunImport) -> None:
-    files = list(run_import.files.all())
-    unfinished = [file.filename for file in files if not file.is_whole]
-    if not files:
-        messages.error(request, "This import has no files. Upload at least one.")
-    elif unfinished:
-        messages.error(
-            request,
-            f"{len(unfinished):,} of {len(files):,} files are incomplete, such as "
-            f"{unfinished[0]}. Choose the same files again to resume the upload.",
-        )
-    else:
-        jobs.start(run_import, RunImport.READ)
 
 
 # The formats of each kind of file.

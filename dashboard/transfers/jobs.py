@@ -18,6 +18,7 @@ from dashboard.jobs.kinds import (
 )
 from dashboard.jobs.queue import enqueue, notify_workers
 from dashboard.jobs.runner import run_now
+from dashboard.project.errors import UserError
 from dashboard.runs.models import Run
 from dashboard.transfers.import_files import (
     is_quick,
@@ -92,6 +93,24 @@ def _missing_file() -> ValueError:
         "worker. Upload the files again, and share that folder with workers on "
         "other machines."
     )
+
+
+def start_reading(run_import: RunImport) -> bool:
+    """Queue reading the files. UserError if there are none, or some are incomplete."""
+    files = list(run_import.files.all())
+    unfinished = [file.filename for file in files if not file.is_whole]
+    if not files:
+        raise UserError(
+            "run_imports.no_files",
+            "This import has no files. Upload at least one.",
+        )
+    if unfinished:
+        raise UserError(
+            "run_imports.incomplete_files",
+            f"{len(unfinished):,} of {len(files):,} files are incomplete, such as "
+            f"{unfinished[0]}. Choose the same files again, or send the missing parts.",
+        )
+    return start(run_import, RunImport.READ)
 
 
 def start(run_import: RunImport, kind: str, **fields: Any) -> bool:
