@@ -10,7 +10,7 @@ from ninja import Router, Schema, Status
 from pydantic import Field
 
 from dashboard.analysis.rescoring import services
-from dashboard.analysis.rescoring.figures import TYPES, WRITERS
+from dashboard.analysis.rescoring.figures import WRITERS
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.analysis.rescoring.services import (
     get_rescoring,
@@ -38,7 +38,7 @@ from dashboard.api.schemas import (
     job_fields,
     page_by,
 )
-from dashboard.datasets.row_exports import joined
+from dashboard.datasets.row_exports import TYPES, joined
 from dashboard.jobs.queue import request_stop
 from dashboard.project.errors import code_of
 from dashboard.runs.queries import get_run

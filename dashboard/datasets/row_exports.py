@@ -60,14 +60,12 @@ def write_jsonl(version: DatasetVersion) -> Iterator[str]:
 
 
 def write_csv(version: DatasetVersion) -> Iterator[str]:
-    writer = csv.writer(CsvLine())
     candidates = [_prompt_name(version), _answer_name(version)]
     candidates += version.mapping.get("columns", [])
     names = [name for name in candidates if name is not None]
-    yield writer.writerow([defused(name) for name in names])
-    for row in read_rows(version):
-        record = _record(version, row)
-        yield writer.writerow([_cell(record.get(name)) for name in names])
+    records = (_record(version, row) for row in read_rows(version))
+    rows = ([_cell(record.get(name)) for name in names] for record in records)
+    return csv_lines(names, rows)
 
 
 WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
@@ -121,7 +119,15 @@ def _cell(value: Any) -> str:
     return defused(value if isinstance(value, str) else as_json(value))
 
 
-class CsvLine:
+def csv_lines(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> Iterator[str]:
+    """Write a table as CSV, a line at a time; its cells are defused already."""
+    writer = csv.writer(_CsvLine())
+    yield writer.writerow([defused(name) for name in names])
+    for row in rows:
+        yield writer.writerow(row)
+
+
+class _CsvLine:
     """A file for csv to write to: `writerow` gives the line back."""
 
     def write(self, line: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ from dashboard.analysis.reports.models import Report
 from dashboard.analysis.rescoring.models import Rescoring
 from dashboard.completions.models import Group
 from dashboard.datasets.models import Dataset, DatasetVersion, ImportJob
-from dashboard.datasets.row_exports import CsvLine, defused
+from dashboard.datasets.row_exports import csv_lines, defused
 from dashboard.project.database import fetch_all
 from dashboard.project.forms import select, set_choices, text_input
 from dashboard.rewards.models import RecipeVersion
@@ -45,7 +44,6 @@ COLUMNS = (
     *("id", "time", "person", "person_id", "verb", "object_type", "object_id"),
     *("address", "agent", "program", "is_erased", "detail"),
 )
-TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
 # From one value to the next in the index: DISTINCT would read a team's every entry.
 NEXT_VALUES = """
 WITH RECURSIVE known(value) AS (
@@ -209,19 +207,17 @@ def _show(team: Team, entry: AuditEntry, obj: Any) -> LoggedObject:
 # The log as a file: JSONL for programs, CSV for people with a spreadsheet.
 
 
-def jsonl_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
+def write_jsonl(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     for row in _rows(entries):
         yield json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
-    writer = csv.writer(CsvLine())
-    yield writer.writerow(COLUMNS)
-    for row in _rows(entries):
-        yield writer.writerow([_cell(row[name]) for name in COLUMNS])
+def write_csv(entries: QuerySet[AuditEntry]) -> Iterator[str]:
+    rows = ([_cell(row[name]) for name in COLUMNS] for row in _rows(entries))
+    return csv_lines(COLUMNS, rows)
 
 
-WRITERS = {"jsonl": jsonl_lines, "csv": csv_lines}
+WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
 
 
 def _rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:

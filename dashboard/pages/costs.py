@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from typing import Any, ClassVar, get_args
 
 from django import forms
@@ -18,7 +17,7 @@ from dashboard.accounts.services import record
 from dashboard.costs.ledger import CPU, UNKNOWN
 from dashboard.costs.models import Price, Unit
 from dashboard.costs.reports import By, list_items, read_run_cost, read_team_costs
-from dashboard.datasets.row_exports import CsvLine, defused, joined
+from dashboard.datasets.row_exports import csv_lines, defused, joined
 from dashboard.pages.requests import Request, redirect_with
 from dashboard.pages.team_admin import get_changing_membership
 from dashboard.runs.models import Run
@@ -81,7 +80,8 @@ def team_costs_file(request: Request, team: Team) -> HttpResponseBase:
     rows = read_team_costs(team, by)
     currencies = sorted({name for row in rows for name in row.bill.costs})
     costs = (f"cost_{name}" if name else "cost" for name in currencies)
-    table: list[list[Any]] = [[by, "runs", "gpu_hours", "worker_hours", *USAGE, *costs]]
+    names = [by, "runs", "gpu_hours", "worker_hours", *USAGE, *costs]
+    table: list[list[Any]] = []
     for row in rows:
         bill = row.bill
         # An empty cell is unknown, or costs nothing in this currency.
@@ -90,7 +90,7 @@ def team_costs_file(request: Request, team: Team) -> HttpResponseBase:
         start = [defused(row.key), len(row.runs), bill.gpu_hours, bill.worker_hours]
         table.append([*start, *numbers])
     file = attach(
-        joined(map(csv.writer(CsvLine()).writerow, table)),
+        joined(csv_lines(names, table)),
         filename=f"costs-{team.slug}-by-{by}.csv",
         content_type="text/csv; charset=utf-8",
     )

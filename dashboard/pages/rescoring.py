@@ -28,7 +28,6 @@ from dashboard.accounts.access import (
 from dashboard.accounts.models import Team
 from dashboard.analysis.rescoring.credit import SIGNALS, StepSettings, why_no_advantages
 from dashboard.analysis.rescoring.figures import (
-    TYPES,
     WRITERS,
     draw_means,
     draw_scatter,
@@ -57,7 +56,7 @@ from dashboard.analysis.rescoring.services import (
     start_rescoring,
 )
 from dashboard.completions.rewards import recipe_spec, rule_names
-from dashboard.datasets.row_exports import joined
+from dashboard.datasets.row_exports import TYPES, joined
 from dashboard.jobs.queue import request_stop, waiting_reason
 from dashboard.pages.recipes import EDITS, apply_action, derived_context
 from dashboard.pages.requests import Request, read_id, redirect_with

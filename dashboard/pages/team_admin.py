@@ -22,9 +22,8 @@ from dashboard.accounts.access import (
 )
 from dashboard.accounts.models import AuditEntry, Membership, Team
 from dashboard.accounts.services import last_entry
-from dashboard.datasets.row_exports import joined
+from dashboard.datasets.row_exports import TYPES, joined
 from dashboard.operations.audit_log import (
-    TYPES,
     WRITERS,
     FilterForm,
     show_objects,

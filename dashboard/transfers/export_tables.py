@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +16,7 @@ from django import forms
 from django.utils.http import urlencode
 
 from dashboard.completions.forms import FilterForm
-from dashboard.datasets.row_exports import CsvLine, defused, joined
+from dashboard.datasets.row_exports import csv_lines, defused, joined
 
 ROW_GROUP_ROWS = 1_000
 ROW_GROUP_BYTES = 8 * 2**20
@@ -74,15 +73,9 @@ def _as_text(value: Any) -> str:
 
 
 def write_csv(table: Table) -> Iterator[bytes]:
-    return joined(_csv_lines(table))
-
-
-def _csv_lines(table: Table) -> Iterator[str]:
-    writer = csv.writer(CsvLine())
     cells = list(_csv_cells(table))
-    yield writer.writerow([defused(name) for name, _ in cells])
-    for row in table.rows:
-        yield writer.writerow([_cell(read(row)) for _, read in cells])
+    rows = ([_cell(read(row)) for _, read in cells] for row in table.rows)
+    return joined(csv_lines([name for name, _ in cells], rows))
 
 
 def _csv_cells(table: Table) -> Iterator[tuple[str, Callable[[Record], Any]]]:

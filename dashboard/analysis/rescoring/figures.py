@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from dashboard.analysis.rescoring.credit import (
 )
 from dashboard.analysis.rescoring.models import RescoredStep, Rescoring
 from dashboard.completions.signals.records import unpack
-from dashboard.datasets.row_exports import CsvLine, defused
+from dashboard.datasets.row_exports import csv_lines
 from dashboard.runs.charts.chart import clip_all, figure_tree
 
 MAX_POINTS = 1_000
@@ -32,7 +31,6 @@ COLUMNS = (
     *("old_reward", "new_reward", "old_rank", "new_rank"),
     *("old_advantage", "new_advantage", "old_signal", "new_signal"),
 )
-TYPES = {"jsonl": "application/jsonl", "csv": "text/csv"}
 RENAMED = {"prompt_index": "prompt", "old_reward": "old", "new_reward": "new"}
 
 
@@ -163,27 +161,31 @@ def _means(values: Numbers, where: Any, count: int) -> Numbers:
 # Files, a line for each completion.
 
 
-def jsonl_lines(rescoring: Rescoring) -> Iterator[str]:
+def write_jsonl(rescoring: Rescoring) -> Iterator[str]:
     for row, rules in _rows(rescoring):
         line = json.dumps({**row, "rules": rules}, ensure_ascii=False, allow_nan=False)
         yield line + "\n"
 
 
-def csv_lines(rescoring: Rescoring) -> Iterator[str]:
-    writer = csv.writer(CsvLine())
+def write_csv(rescoring: Rescoring) -> Iterator[str]:
     parts = rescoring.scored.order_by("step").values_list("rule_names", flat=True)
     names = list(dict.fromkeys(name for part in parts for name in part))
-    heads = [*COLUMNS, *(f"{when} {name}" for name in names for when in ("old", "new"))]
-    yield writer.writerow([defused(head) for head in heads])
-    for row, rules in _rows(rescoring):
-        cells = [row[name] for name in COLUMNS]
-        for name in names:
-            scores = rules.get(name, {})
-            cells += [scores.get("old"), scores.get("new")]
-        yield writer.writerow(cells)
+    scores = [(name, when) for name in names for when in ("old", "new")]
+    rows = (
+        [
+            *(row[name] for name in COLUMNS),
+            *(
+                rules.get(name, {}).get(when)
+                for name in names
+                for when in ("old", "new")
+            ),
+        ]
+        for row, rules in _rows(rescoring)
+    )
+    return csv_lines([*COLUMNS, *(f"{when} {name}" for name, when in scores)], rows)
 
 
-WRITERS = {"jsonl": jsonl_lines, "csv": csv_lines}
+WRITERS = {"jsonl": write_jsonl, "csv": write_csv}
 
 
 def _rows(rescoring: Rescoring) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
