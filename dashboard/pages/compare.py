@@ -58,7 +58,6 @@ from dashboard.analysis.compare.verdicts import (
     have_different_rewards,
 )
 from dashboard.analysis.compare.win_rate import (
-    MAX_PROMPTS,
     SORTS,
     Choice,
     CommonSteps,
@@ -312,7 +311,6 @@ def compare_prompt(request: Request, team: Team) -> HttpResponse:
             "b": choice.runs[1],
             "marks": [marks[run.pk] for run in choice.runs],
             "common_steps": common_steps,
-            "max_prompts": MAX_PROMPTS,
             "summary": summarise(pairs),
             "is_comparable": not have_different_rewards(compare_settings(choice.runs)),
             "page": page,

@@ -21,7 +21,7 @@ from dashboard.accounts.access import (
     look_up,
 )
 from dashboard.accounts.models import Team
-from dashboard.datasets.fetching.fetches import begin_fetch, choices_of, host_of
+from dashboard.datasets.fetching.fetches import begin_fetch, choices_of
 from dashboard.datasets.fetching.links import read
 from dashboard.datasets.import_forms import (
     LinkForm,
@@ -296,12 +296,10 @@ def dataset_import(request: Request, team: Team, job_id: int) -> HttpResponse:
     if request.htmx and address:
         _add_success_message(request, job)
         return HttpResponseClientRedirect(address)
-    upload = find_upload(job) if job.is_fetch else None
     context = {
         "team": team,
         "job": job,
         "outcome_address": address,
-        "from_host": host_of(upload) if upload and upload.is_linked else "",
         "upload": find_upload(job),
         "outcome": _outcome_text(job) if job.version else "The version was deleted.",
         "waiting": waiting_reason(job.job) if job.job else "",

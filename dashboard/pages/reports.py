@@ -34,7 +34,6 @@ from dashboard.analysis.reports.inserting import offer, translate_addresses
 from dashboard.analysis.reports.models import Report, ReportVersion
 from dashboard.analysis.reports.rendering import html_of, render_standalone
 from dashboard.analysis.reports.services import (
-    MAX_BLOCKS,
     MAX_CHARS,
     MAX_VERSIONS,
     change_pin,
@@ -294,7 +293,6 @@ def _page(
         "report": report,
         "form": form,
         "max_chars": MAX_CHARS,
-        "max_blocks": MAX_BLOCKS,
         "parts": _preview(request, team, report, form["text"]),
         "insert": offer(team, InsertForm.read(request.GET), []),
         **more,

@@ -42,7 +42,6 @@ from dashboard.analysis.rescoring.results import (
 )
 from dashboard.analysis.rescoring.services import (
     KEPT,
-    MAX_FAILURES,
     MOST_KEPT,
     Estimate,
     Selection,
@@ -374,7 +373,6 @@ def _result(rescoring_: Rescoring, form: ChangesForm) -> dict[str, Any]:
         "means": means,
         "figures": {"scatter": scatter.figure, "means": means.figure},
         "failures": list_failures(rescoring_) if summary["num_failures"] else [],
-        "max_failures": MAX_FAILURES,
     }
 
 

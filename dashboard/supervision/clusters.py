@@ -124,9 +124,8 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
         )
         for node in facts.get("nodes") or []
     ]
-    is_current = timezone.now() - row.read_at < CURRENT_FOR
     problem = str(facts.get("error") or "")
-    if not problem and not is_current:
+    if not problem and timezone.now() - row.read_at >= CURRENT_FOR:
         problem = "No training worker reads this cluster now. Start one."
     return hosts.Cluster(
         address=row.address,
@@ -134,7 +133,6 @@ def read_cluster(team: Team) -> hosts.Cluster | None:
         ray_version=str(facts.get("ray_version") or ""),
         nodes=tuple(sorted(nodes, key=lambda node: (not node.is_alive, node.name))),
         read_at=row.read_at,
-        is_current=is_current,
         worker=row.worker,
     )
 

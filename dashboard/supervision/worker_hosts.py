@@ -63,7 +63,6 @@ class WorkerCounts:
     """The number of workers that are alive."""
 
     workers: int
-    busy: int
     drained: int
     gpus: int
 
@@ -96,7 +95,6 @@ def count_workers(cards: Iterable[WorkerCard]) -> WorkerCounts:
     alive = [card for card in cards if card.is_there]
     return WorkerCounts(
         workers=len(alive),
-        busy=sum(card.status == "busy" for card in alive),
         drained=sum(card.worker.drained_at is not None for card in alive),
         gpus=sum(len(card.gpus) for card in alive),
     )

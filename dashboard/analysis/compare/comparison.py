@@ -163,7 +163,6 @@ class Comparison:
     better: Better
     pairable: list[RunSet]  # with the baseline
     uncounted: list[Run]  # on the chosen axis
-    has_each: bool  # single runs are drawn behind the bands
     note: str  # that values are clipped, or ""
 
 
@@ -208,7 +207,6 @@ def compare_runs(arrangement: Arrangement, form: CompareForm) -> Comparison:
             run_set for run_set in arrangement.sets[1:] if can_pair(base, run_set)
         ],
         uncounted=[run for run in arrangement.runs if not points[run.pk].is_placed],
-        has_each=has_each and arrangement.has_bands,
         note=NOTE if any(points[run.pk].is_clipped for run in arrangement.runs) else "",
     )
 

@@ -232,7 +232,6 @@ class Cluster:
     ray_version: str = ""
     nodes: tuple[ClusterNode, ...] = ()  # that are alive first
     read_at: datetime | None = None
-    is_current: bool = False  # read within the last minutes
     worker: str = ""  # that read it
 
     @property
