@@ -198,5 +198,5 @@ def start_probe(request: ApiRequest, payload: ProbeIn) -> Status[ProbeOut]:
 def stop_probe(request: ApiRequest, probe_id: Id) -> Done:
     """Completions sampled so far are kept."""
     probe_ = get_probe(request.auth.team, probe_id)
-    is_done = request_stop(probe_, request.auth.user)
+    is_done = request_stop(probe_, request.auth.user, "probe.stop_requested")
     return Done.or_state(is_done, probe_, "Nothing to stop: the probe is")

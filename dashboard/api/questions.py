@@ -270,7 +270,7 @@ def start_question(request: ApiRequest, question_id: Id) -> Done:
 )
 def stop_question(request: ApiRequest, question_id: Id) -> Done:
     asked = services.find_question(request.auth.team, question_id)
-    is_done = request_stop(asked, request.auth.user)
+    is_done = request_stop(asked, request.auth.user, "question.stop_requested")
     return Done.or_state(is_done, asked, "Nothing to stop: the question is")
 
 

@@ -161,7 +161,7 @@ def rescoring(request: ApiRequest, rescoring_id: Id) -> RescoringDetail:
 )
 def stop_rescoring(request: ApiRequest, rescoring_id: Id) -> Done:
     rescoring_ = get_rescoring(request.auth.team, rescoring_id)
-    is_done = request_stop(rescoring_, request.auth.user)
+    is_done = request_stop(rescoring_, request.auth.user, "rescoring.stop_requested")
     return Done.or_state(is_done, rescoring_, "Nothing to stop: the rescoring is")
 
 

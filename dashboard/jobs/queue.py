@@ -189,12 +189,12 @@ def cancel(job: Job | None) -> bool:
     )
 
 
-def request_stop(target: JobTarget, user: User | None) -> bool:
+def request_stop(target: JobTarget, user: User | None, verb: str) -> bool:
     """Cancel a row's job, with an audit entry; False if it has ended or is stopping."""
     job = target.job
     if job is None or not cancel(job):
         return False
-    record(job.team, user, f"{target._meta.model_name}.stop_requested", target)
+    record(job.team, user, verb, target)
     return True
 
 

@@ -92,7 +92,8 @@ def probe_progress(request: Request, team: Team, probe: Probe) -> HttpResponse:
 @require_POST
 @look_up(get_writing_membership)
 def probe_stop(request: Request, team: Team, probe_id: int) -> HttpResponse:
-    request_stop(get_probe(team, probe_id), request.user)
+    probe = get_probe(team, probe_id)
+    request_stop(probe, request.user, "probe.stop_requested")
     return redirect("probe", team.slug, probe_id)
 
 

@@ -170,7 +170,7 @@ def _act(request: Request, team: Team, asked: Question) -> HttpResponse:
         elif action == "try":
             services.try_again(asked, request.user)
         elif action == "stop":
-            request_stop(asked, request.user)
+            request_stop(asked, request.user, "question.stop_requested")
         elif action == "tag":
             num = services.save_as_tag(asked, request.user, argument)
             messages.success(request, f"Tagged {num:,} completions.")

@@ -296,7 +296,8 @@ def rescoring_progress(
 @require_POST
 @look_up(get_writing_membership)
 def rescoring_stop(request: Request, team: Team, rescoring_id: int) -> HttpResponse:
-    request_stop(get_rescoring(team, rescoring_id), request.user)
+    row = get_rescoring(team, rescoring_id)
+    request_stop(row, request.user, "rescoring.stop_requested")
     return redirect("rescoring", team.slug, rescoring_id)
 
 

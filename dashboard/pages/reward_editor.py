@@ -319,7 +319,7 @@ class Page:
         if action == "stop":
             probe = self.choice.chosen["probe"]
             if probe is not None:
-                request_stop(probe, self.request.user)
+                request_stop(probe, self.request.user, "probe.stop_requested")
             return self.render()
         if action == "save":
             return self._save()

@@ -160,7 +160,7 @@ def test_a_stop_interrupts_a_worker_that_scores(transactional_db, team, start_wo
     start_worker("one", queue="default")
     notify_workers("default")
     wait_for(is_in(JobState.RUNNING), what="a worker")
-    request_stop(rescoring, None)
+    request_stop(rescoring, None, "rescoring.stop_requested")
 
     # Sooner than the first step's eight completions of 20 s each would be.
     wait_for(is_in(JobState.CANCELLED), what="its end", seconds=60)

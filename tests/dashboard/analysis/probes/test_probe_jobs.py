@@ -104,7 +104,7 @@ def test_a_crash_is_stored_with_its_signal(queued, see_through):
 def test_a_stopped_probe_keeps_its_results(queued, see_through):
     def stop_once_sampled(context: Context) -> None:
         if queued.groups.exists():
-            request_stop(queued, None)
+            request_stop(queued, None, "probe.stop_requested")
         report_progress(context)
 
     probe = see_through("wait", on_progress=stop_once_sampled)
