@@ -114,7 +114,11 @@ def switch_rule(*, rule: Rule, user: User, is_enabled: bool) -> bool:
 @transaction.atomic
 def delete_rule(*, rule: Rule, user: User) -> None:
     """Delete a rule. Its alerts remain, with the text of the rule."""
-    assert not rule.built_in, "a built-in rule is switched off"
+    if rule.built_in:
+        raise UserError(
+            "alerts.built_in",
+            "You cannot delete a built-in rule. Switch it off instead.",
+        )
     _withdraw(rule)
     _record(rule, user, "alert_rule.deleted")
     rule.delete()

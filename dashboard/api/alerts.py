@@ -29,7 +29,7 @@ from dashboard.alerts.services import (
     switch_rule,
 )
 from dashboard.api.auth import READ, WRITE, ApiRequest
-from dashboard.api.problems import Problem, or_conflict, refuse_field
+from dashboard.api.problems import or_conflict, refuse_field
 from dashboard.api.schemas import (
     LARGEST_ID,
     Change,
@@ -289,11 +289,6 @@ def _form(team: Team, fields: dict[str, Any], rule: Rule | None = None) -> RuleF
 def delete_alert_rule(request: ApiRequest, rule_id: Id) -> Done:
     """Delete a rule. Its alerts remain, with the rule's text."""
     rule = get_rule(request.auth.team, rule_id)
-    if rule.built_in:
-        raise Problem(
-            409,
-            "You cannot delete a built-in rule. Switch it off instead.",
-            code="alerts.built_in",
-        )
-    delete_rule(rule=rule, user=request.auth.user)
+    with or_conflict():
+        delete_rule(rule=rule, user=request.auth.user)
     return Done(done=True)

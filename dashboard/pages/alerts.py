@@ -181,11 +181,7 @@ def alert_rule_mute(request: Request, team: Team, rule: Rule) -> HttpResponse:
 @require_POST
 @look_up(get_writing_membership, rule=get_rule)
 def alert_rule_delete(request: Request, team: Team, rule: Rule) -> HttpResponse:
-    if rule.built_in:
-        messages.info(
-            request, "You cannot delete a built-in rule. Switch it off instead."
-        )
-    else:
+    with report_refusal(request):
         delete_rule(rule=rule, user=request.user)
         messages.success(request, f"Deleted “{rule.name}”. Its alerts remain.")
     return redirect("alert_rules", team.slug)

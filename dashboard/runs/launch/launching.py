@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from dashboard.runs.config.toml import refuse_unstorable
 from dashboard.runs.launch.base_models import label_model, lock_published
 from dashboard.runs.launch.draft import LaunchDraft
 from dashboard.runs.launch.eval_sets import ChosenSet, choose_sets
-from dashboard.runs.launch.starts import Start
+from dashboard.runs.launch.starts import Start, clean_name
 from dashboard.runs.models import Checkpoint, EvaluationSet, Run, Sweep
 from dashboard.runs.queries import (
     eval_rows,
@@ -111,14 +110,11 @@ def _check_teacher(draft: LaunchDraft, config: RunConfig) -> None:
 
 
 def _check_choices(draft: LaunchDraft) -> None:
-    problems, name = draft.problems, draft.name
-    # A name is also one line of a file's header.
-    if any(unicodedata.category(mark) == "Cc" for mark in name):
-        problems.add(
-            "name",
-            f"The name {name[:80]!r} contains a line break or another control "
-            "character. Remove it.",
-        )
+    problems = draft.problems
+    try:
+        clean_name(draft.name, of="run", longest=LONGEST_NAME)
+    except UserError as error:
+        problems.add("name", str(error))
     for control, text in {
         "model_other": draft.model_path,
         "phases": draft.phases,
@@ -133,13 +129,6 @@ def _check_choices(draft: LaunchDraft) -> None:
                 refuse_unstorable(value, what=field.title)
             except UserError as error:
                 problems.add(path, str(error))
-    if not name:
-        problems.add("name", "The run needs a name.")
-    if len(name) > LONGEST_NAME:
-        problems.add(
-            "name",
-            f"The name has {len(name)} characters; at most {LONGEST_NAME} are allowed.",
-        )
     if sentence := draft.choices.check_model(draft.model_path):
         problems.add("model" if draft.model else "model_other", sentence)
     if draft.dataset_version is None:

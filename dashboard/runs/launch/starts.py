@@ -382,7 +382,7 @@ def save_preset(
     The audit log keeps the settings of an overwritten preset. EditConflict: someone
     saved it since `base`.
     """
-    name = _clean_name(name)
+    name = clean_name(name)
     values = {
         "config": strip_config(config.model_dump(mode="json")),
         "model": config.model.path if keeps_model else "",
@@ -465,7 +465,7 @@ def strip_config(config: dict[str, Any]) -> dict[str, Any]:
 def rename_preset(*, preset: TeamPreset, user: User, name: str, base: str = "") -> None:
     """UserError if the name is taken. EditConflict: another user renamed it."""
     locked = TeamPreset.objects.select_for_update().get(pk=preset.pk)
-    before, name = locked.name, _clean_name(name)
+    before, name = locked.name, clean_name(name)
     if find_changes({"new_name": before}, {"new_name": name}, base):
         _write(locked, {"name": name})
         record(preset.team, user, "preset.renamed", preset, name=name, before=before)
@@ -480,18 +480,20 @@ def delete_preset(*, preset: TeamPreset, user: User) -> None:
     preset.delete()
 
 
-def _clean_name(name: str) -> str:
+def clean_name(name: str, *, of: str = "preset", longest: int = LONGEST_NAME) -> str:
+    """Read the name of a preset or a run. UserError for one that it cannot have."""
     name = name.strip()
     if not name:
-        raise UserError("presets.name_missing", "The preset needs a name.")
-    if len(name) > LONGEST_NAME:
+        raise UserError(f"{of}s.name_missing", f"The {of} needs a name.")
+    if len(name) > longest:
         raise UserError(
-            "presets.name_too_long",
-            f"The name has {len(name)} characters; at most {LONGEST_NAME} are allowed.",
+            f"{of}s.name_too_long",
+            f"The name has {len(name)} characters; at most {longest} are allowed.",
         )
+    # A run's name is also one line of a file's header.
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise UserError(
-            "presets.bad_name",
+            f"{of}s.bad_name",
             f"The name {name!r} contains a line break or another control character. "
             "Remove it.",
         )
