@@ -497,10 +497,11 @@ def read_reward(
     request: ApiRequest, arguments: RecipeTryIn | RescoringIn
 ) -> dict[str, Any] | None:
     """Read the reward: of a saved version, or as it was sent."""
-    version_id = arguments.recipe_version_id
-    if version_id is None:
-        return arguments.spec
-    return find_recipe_version(request.auth.team, version_id).spec
+    spec = arguments.spec
+    if arguments.recipe_version_id is not None:
+        team = request.auth.team
+        spec = find_recipe_version(team, arguments.recipe_version_id).spec
+    return spec
 
 
 class TryReward(Arguments, RecipeTryIn):
