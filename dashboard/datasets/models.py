@@ -355,10 +355,6 @@ class ImportJob(JobTarget):
     )  # False: the newest version has these rows
     # As Refusals.as_json writes them.
     refusals = models.JSONField[dict[str, Any]](default=dict, blank=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
         if self.is_fetch:

@@ -103,6 +103,10 @@ class JobTarget(models.Model):
     job = models.OneToOneField(
         Job, models.SET_NULL, null=True, blank=True, related_name="%(class)s"
     )
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         abstract = True
@@ -126,3 +130,8 @@ class JobTarget(models.Model):
     @property
     def finished_at(self) -> datetime | None:
         return self.job.finished_at if self.job else None
+
+    @property
+    def num_done(self) -> int:
+        """Its progress, such as the number of prompts sampled."""
+        return self.job.done if self.job else 0

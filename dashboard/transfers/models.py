@@ -19,10 +19,6 @@ class RunImport(JobTarget):
     READ, MAKE = "run_import.read", "run_import.make"  # kinds of its jobs
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="+")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
     findings = models.JSONField[dict[str, Any]](default=dict, blank=True)
     choices = models.JSONField[dict[str, Any]](default=dict, blank=True)
     run = models.ForeignKey(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -23,9 +22,6 @@ class Probe(JobTarget):
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="probes")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
     dataset_version = models.ForeignKey(
         DatasetVersion, models.PROTECT, related_name="probes"
     )
@@ -47,7 +43,6 @@ class Probe(JobTarget):
     is_scored = models.BooleanField(default=True, db_default=True)
 
     metrics = models.JSONField[dict[str, Any]](default=dict)  # trainer.commands.probe
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -63,11 +58,6 @@ class Probe(JobTarget):
 
     def __str__(self) -> str:
         return f"Probe {self.pk}"
-
-    @property
-    def num_done(self) -> int:
-        """Prompts sampled; of a try, models."""
-        return self.job.done if self.job else 0
 
     @property
     def num_prompts(self) -> int:

@@ -54,9 +54,6 @@ class Question(JobTarget):
     """
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="questions")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
     run = models.ForeignKey(Run, models.CASCADE, related_name="questions")
     text = models.CharField(max_length=4_000)
     # {"name", "meaning"} each; the first is the one that is asked for, as "yes".
@@ -77,7 +74,6 @@ class Question(JobTarget):
     kinds = models.JSONField[dict[str, list[str]]](default=dict, db_default={})
     kinds_tokens_in = models.PositiveIntegerField(default=0, db_default=0)
     kinds_tokens_out = models.PositiveIntegerField(default=0, db_default=0)
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         indexes: ClassVar[list[models.Index]] = [

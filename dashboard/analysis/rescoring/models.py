@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
@@ -19,9 +18,6 @@ class Rescoring(JobTarget):
     change."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="rescorings")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
     run = models.ForeignKey(Run, models.CASCADE, related_name="rescorings")
     # Null: what was scored with had not been saved.
     recipe_version = models.ForeignKey(
@@ -38,7 +34,6 @@ class Rescoring(JobTarget):
     num_found = models.PositiveIntegerField()  # stored, from first to last
 
     result = models.JSONField[dict[str, Any]](default=dict)  # as results.py makes it
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         indexes: ClassVar[list[models.Index]] = [
@@ -47,11 +42,6 @@ class Rescoring(JobTarget):
 
     def __str__(self) -> str:
         return f"Rescoring {self.pk}"
-
-    @property
-    def num_done(self) -> int:
-        """The number scored, of `num_completions`."""
-        return self.job.done if self.job else 0
 
 
 class RescoredStep(models.Model):
