@@ -14,7 +14,7 @@ from django.db.models import F, Func, IntegerField, Q
 
 from dashboard.accounts.models import User
 from dashboard.datasets.row import WithAnswer
-from dashboard.runs.models import Run
+from dashboard.runs.models import Run, WithAttempt
 from trainer.events import TurnRecord, policy_text
 
 MAX_TAG_CHARS = 40
@@ -206,14 +206,12 @@ class GroupQuerySet(models.QuerySet["Group"]):
         return self.filter(superseded_by__isnull=True)
 
 
-class Group(WithAnswer, models.Model):
+class Group(WithAnswer, WithAttempt):
     """The completions of one prompt at one step."""
 
     # Both foreign keys are found through the wider indexes below.
     run = models.ForeignKey(Run, models.CASCADE, related_name="groups", db_index=False)
-    step = models.PositiveIntegerField()
     prompt_index = models.PositiveIntegerField()
-    attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     prompt = models.TextField()
     # As trainer.events.GroupScored has them; null: not stored.
@@ -231,7 +229,6 @@ class Group(WithAnswer, models.Model):
     # What rules printed or failed with; RuleNote has those that the event had room for.
     num_notes = models.PositiveIntegerField(default=0, db_default=0)
     age = models.PositiveIntegerField(null=True)  # as trainer.events has it
-    superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     objects = GroupQuerySet.as_manager()
 
@@ -335,7 +332,7 @@ class RuleNote(models.Model):
         return f"{self.rule} on {self.group_id} completion {self.position}"
 
 
-class StepRollup(models.Model):
+class StepRollup(WithAttempt):
     """The data of one step for the signal charts, computed at ingestion.
 
     The columns are packed records, laid out in signals/records.py: a run of 100,000
@@ -345,8 +342,6 @@ class StepRollup(models.Model):
     run = models.ForeignKey(
         Run, models.CASCADE, related_name="step_rollups", db_index=False
     )
-    step = models.PositiveIntegerField()
-    attempt = models.PositiveIntegerField(db_column="epoch")
     groups = models.BinaryField()
     reward_quantiles = models.BinaryField()
     reward_histogram = models.BinaryField()
@@ -359,7 +354,6 @@ class StepRollup(models.Model):
     passes = models.BinaryField(default=b"", db_default=b"")
     # By k; empty in rollups that are older than this column.
     majorities = models.BinaryField(default=b"", db_default=b"")
-    superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -373,14 +367,12 @@ class StepRollup(models.Model):
         return f"{self.run_id} step {self.step}"
 
 
-class MismatchStep(models.Model):
+class MismatchStep(WithAttempt):
     """The gap between sampler and trainer at one step, as mismatch.py packs it."""
 
     run = models.ForeignKey(
         Run, models.CASCADE, related_name="mismatch_steps", db_index=False
     )
-    step = models.PositiveIntegerField()
-    attempt = models.PositiveIntegerField(db_column="epoch")
     against = models.CharField(max_length=10)  # trainer.events.Against
     incomparable = models.CharField(max_length=20, blank=True)  # "": it says much
     age = models.PositiveIntegerField(null=True)  # of the oldest group
@@ -388,7 +380,6 @@ class MismatchStep(models.Model):
     groups = models.BinaryField()
     completions = models.BinaryField()  # 256 take 7 kB
     bins = models.BinaryField()  # 900 bytes
-    superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

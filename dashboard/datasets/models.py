@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import Truncator
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, WithCreator
 from dashboard.datasets.row import Prompt, Row, WithAnswer, question_of
 from dashboard.jobs.models import JobState, JobTarget
 
@@ -50,14 +50,10 @@ def _describe_taskset(name: str, options: dict[str, Any] | None) -> str:
     return f"taskset {name}{shown}"
 
 
-class Dataset(models.Model):
+class Dataset(WithCreator):
     team = models.ForeignKey(Team, models.CASCADE, related_name="datasets")
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
     # In the trash since; the name is free again.
     trashed_at = models.DateTimeField(null=True, blank=True)
     trashed_by = models.ForeignKey(
@@ -81,7 +77,7 @@ class Dataset(models.Model):
         return self.name
 
 
-class DatasetVersion(models.Model):
+class DatasetVersion(WithCreator):
     """Immutable rows, identified by the SHA-256 of their content."""
 
     dataset = models.ForeignKey(Dataset, models.CASCADE, related_name="versions")
@@ -105,10 +101,6 @@ class DatasetVersion(models.Model):
     source = models.JSONField[dict[str, Any]](default=dict)
     # Settings of EnvironmentConfig that differ from its defaults; null: none.
     environment = models.JSONField[dict[str, Any] | None](null=True, blank=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -214,7 +206,7 @@ class RowOrder(models.Model):
         return f"{self.version} by {self.key}"
 
 
-class Upload(models.Model):
+class Upload(WithCreator):
     """A file that is uploaded or downloaded; deleted after its import."""
 
     class Format(models.TextChoices):
@@ -249,10 +241,6 @@ class Upload(models.Model):
     source = models.JSONField[dict[str, Any]](
         default=dict, blank=True, db_column="origin"
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
         return self.filename
@@ -492,7 +480,7 @@ class VersionLeak(Analysis):
         return f"leaks of {self.held_out} into {self.trained_on}"
 
 
-class VersionSplit(Analysis):
+class VersionSplit(WithCreator, Analysis):
     """A version's rows, split into two new datasets: all of them, or none yet."""
 
     JOB = "dataset.split"
@@ -509,10 +497,6 @@ class VersionSplit(Analysis):
     eval = models.ForeignKey(
         DatasetVersion, models.SET_NULL, null=True, blank=True, related_name="+"
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
         return f"{self.version} by {self.how}"

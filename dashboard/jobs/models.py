@@ -9,11 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, WithCreator
 
 
 class JobState(models.TextChoices):
@@ -27,13 +26,10 @@ class JobState(models.TextChoices):
 OPEN = (JobState.QUEUED, JobState.RUNNING)
 
 
-class Job(models.Model):
+class Job(WithCreator):
     kind = models.CharField(max_length=40)  # a name in dashboard.jobs.kinds
     target_id = models.BigIntegerField()  # the row that the kind's handler works on
     team = models.ForeignKey(Team, models.CASCADE, related_name="jobs")
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
     state = models.CharField(max_length=10, choices=JobState, default=JobState.QUEUED)
     cancel_requested = models.BooleanField(default=False)
     # Of the newest claim; with the job's id it is the token that fences older ones off.
@@ -50,7 +46,6 @@ class Job(models.Model):
     message = models.TextField(blank=True)  # what it is at, or what delays it
     error = models.TextField(blank=True)
 
-    created_at = models.DateTimeField(auto_now_add=True)
     served_at = models.DateTimeField(null=True, blank=True)  # the newest claim's
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -97,16 +92,12 @@ class Job(models.Model):
         return self.state == JobState.RUNNING and self.cancel_requested
 
 
-class JobTarget(models.Model):
+class JobTarget(WithCreator):
     """A row that a job works on; what the row means is its app's."""
 
     job = models.OneToOneField(
         Job, models.SET_NULL, null=True, blank=True, related_name="%(class)s"
     )
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         abstract = True

@@ -2,20 +2,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.conf import settings
 from django.db import models
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Team, WithCreator
 
 
-class RewardRecipe(models.Model):
+class RewardRecipe(WithCreator):
     team = models.ForeignKey(Team, models.CASCADE, related_name="recipes")
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -26,17 +21,13 @@ class RewardRecipe(models.Model):
         return self.name
 
 
-class RecipeVersion(models.Model):
+class RecipeVersion(WithCreator):
     """A validated `trainer.rewards.spec.Recipe` as JSON that never changes again."""
 
     recipe = models.ForeignKey(RewardRecipe, models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
     content_sha256 = models.CharField(max_length=64)
     spec = models.JSONField[dict[str, Any]]()
-    created_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True
-    )
-    created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

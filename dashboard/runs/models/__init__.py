@@ -27,6 +27,7 @@ from dashboard.runs.models.run import (
     Run,
     RunState,
     Sweep,
+    WithAttempt,
 )
 
 __all__ = [
@@ -54,5 +55,6 @@ __all__ = [
     "Sweep",
     "TeamPreset",
     "ViewPage",
+    "WithAttempt",
     "trained_seconds",
 ]

@@ -10,18 +10,15 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.accounts.models import Team
-from dashboard.runs.models.run import Run
+from dashboard.runs.models.run import Run, WithAttempt
 
 
-class Checkpoint(models.Model):
+class Checkpoint(WithAttempt):
     run = models.ForeignKey(Run, models.CASCADE, related_name="checkpoints")
-    step = models.PositiveIntegerField()
-    attempt = models.PositiveIntegerField(db_column="epoch")
     name = models.CharField(max_length=120)  # folder in the run's checkpoints
     sha256 = models.CharField(max_length=64)
     num_bytes = models.BigIntegerField()
     saved_at = models.DateTimeField()
-    superseded_by = models.PositiveIntegerField(null=True, blank=True)
     pinned_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)  # by hand
 

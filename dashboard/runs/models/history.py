@@ -11,7 +11,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, Now
 
 from dashboard.datasets.models import DatasetVersion
-from dashboard.runs.models.run import Run
+from dashboard.runs.models.run import Run, WithAttempt
 
 
 class RunAttempt(models.Model):
@@ -63,17 +63,13 @@ class RunEvent(models.Model):
         return f"{self.type} {self.run_id}:{self.attempt}:{self.line}"
 
 
-class Step(models.Model):
+class Step(WithAttempt):
     """The metrics of one step. `values[i]` belongs to `run.metric_names[i]`."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="steps")
-    step = models.PositiveIntegerField()
-    attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     time = models.DateTimeField()
     values = ArrayField(models.FloatField(null=True))
-    # The attempt whose resume went back before this step; null: current history.
-    superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -152,17 +148,14 @@ class EvaluationSet(models.Model):
         return there if self.max_rows is None else min(self.max_rows, there)
 
 
-class Evaluation(models.Model):
+class Evaluation(WithAttempt):
     """An evaluation of a held-out set."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="evaluations")
-    step = models.PositiveIntegerField()
     name = models.CharField(max_length=80)
-    attempt = models.PositiveIntegerField(db_column="epoch")
     seq = models.BigIntegerField()
     time = models.DateTimeField()
     metrics = models.JSONField[dict[str, float | None]]()
-    superseded_by = models.PositiveIntegerField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [

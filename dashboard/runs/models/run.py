@@ -313,3 +313,15 @@ class Run(models.Model):
         value: float | None = self.summary.get(which, {}).get(REWARD)
         # Of 1e16 jsonb gives an integer back.
         return None if value is None else float(value)
+
+
+class WithAttempt(models.Model):
+    """A row of a step, as one of the run's attempts reported it."""
+
+    step = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField(db_column="epoch")
+    # The attempt whose resume went back before this step; null: current history.
+    superseded_by = models.PositiveIntegerField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
