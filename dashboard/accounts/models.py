@@ -17,6 +17,16 @@ class User(AbstractUser):
         return self.display_name or self.username
 
 
+class Named(models.Model):
+    """A row that is shown by its name."""
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.name)  # type: ignore[attr-defined]  # the subclasses have it
+
+
 class WithCreator(models.Model):
     """A row with the person who created it, and when."""
 
@@ -29,7 +39,7 @@ class WithCreator(models.Model):
         abstract = True
 
 
-class Team(models.Model):
+class Team(Named):
     """Owns datasets, recipes and runs; `slug` is the first part of every address."""
 
     slug = models.SlugField(max_length=40, unique=True)
@@ -38,9 +48,6 @@ class Team(models.Model):
     members: models.ManyToManyField[User, Membership] = models.ManyToManyField(
         User, through="Membership", related_name="teams"
     )
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Role(models.TextChoices):

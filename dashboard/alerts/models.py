@@ -13,7 +13,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Named, Team
 from dashboard.runs.models import ENDED, Run
 from trainer.alerts.conditions import MAX_STEPS, Condition, Kind
 from trainer.alerts.rules import RULES, AlertRule
@@ -32,7 +32,7 @@ TEST = "test"  # requested by a member, sent once
 CHANNEL_OFF = "channel.off"  # another channel of the team was given up
 
 
-class Rule(models.Model):
+class Rule(Named):
     """A condition that raises alerts. A built-in rule gets a row when it is first
     listed.
 
@@ -81,9 +81,6 @@ class Rule(models.Model):
                 name="rule_back_in_bounds",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def default(self) -> AlertRule | None:

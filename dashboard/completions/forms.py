@@ -135,10 +135,6 @@ class FilterForm(forms.Form):
         value = self.cleaned_data.get(name)
         return self.defaults.get(name) if value in (None, "") else value
 
-    @property
-    def filters(self) -> list[forms.BoundField]:
-        return [field for field in self if field.name not in self.hidden]
-
     def chips(self, query: QueryDict) -> list[Chip]:
         chips = []
         for title, names in self.behind:

@@ -50,10 +50,32 @@ PROMPT_SORTS = [
 VISITS = (("Last groups", ("visits",)), ("Steps", ("first_step", "last_step")))
 
 
-class PromptFilterForm(FilterForm):
-    """Filters a run's prompts by class or pass rate."""
+class PromptViewForm(FilterForm):
+    """Filters the groups of one prompt."""
 
     behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
+
+    defaults: ClassVar[dict[str, Any]] = {"visits": NUM_LAST, "page": 1}
+
+    visits = forms.IntegerField(
+        required=False, min_value=1, max_value=1_000_000, label="Last groups"
+    )
+    first_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="From step"
+    )
+    last_step = forms.IntegerField(
+        required=False, min_value=0, max_value=2**31 - 1, label="To step"
+    )
+    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["visits"].widget.attrs["placeholder"] = str(self.defaults["visits"])
+
+
+class PromptFilterForm(PromptViewForm):
+    """Filters a run's prompts by class or pass rate."""
+
     defaults: ClassVar[dict[str, Any]] = {
         "which": "all",
         "at_most": 25.0,
@@ -68,17 +90,7 @@ class PromptFilterForm(FilterForm):
     at_most = float_field("Failed: maximum pass rate, %", 0, 100, required=False)
     low = float_field("Mixed: minimum pass rate, %", 0, 100, required=False)
     high = float_field("Mixed: maximum pass rate, %", 0, 100, required=False)
-    visits = forms.IntegerField(
-        required=False, min_value=1, max_value=1_000_000, label="Last groups"
-    )
-    first_step = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="From step"
-    )
-    last_step = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="To step"
-    )
     sort = forms.ChoiceField(required=False, label="Order", choices=PROMPT_SORTS)
-    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
 
     def clean(self) -> dict[str, Any] | None:
         data = super().clean()
@@ -96,7 +108,7 @@ class PromptFilterForm(FilterForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in ("at_most", "low", "high", "visits"):
+        for name in ("at_most", "low", "high"):
             self.fields[name].widget.attrs["placeholder"] = f"{self.defaults[name]:g}"
 
     @property
@@ -178,26 +190,3 @@ def share_words(low: float, high: float) -> str:
     if round(high + GAP, 6) == round(high + GAP) and high != int(high):
         return f"{begin} to under {high + GAP:g}%"
     return f"{begin} to {high:g}%"
-
-
-class PromptViewForm(FilterForm):
-    """Filters the groups of one prompt."""
-
-    behind: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = VISITS
-
-    defaults: ClassVar[dict[str, Any]] = {"visits": NUM_LAST, "page": 1}
-
-    visits = forms.IntegerField(
-        required=False, min_value=1, max_value=1_000_000, label="Last groups"
-    )
-    first_step = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="From step"
-    )
-    last_step = forms.IntegerField(
-        required=False, min_value=0, max_value=2**31 - 1, label="To step"
-    )
-    page = forms.IntegerField(required=False, min_value=1, max_value=2**31 - 1)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["visits"].widget.attrs["placeholder"] = str(self.defaults["visits"])

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import Truncator
 
-from dashboard.accounts.models import Team, WithCreator
+from dashboard.accounts.models import Named, Team, WithCreator
 from dashboard.datasets.row import Prompt, Row, WithAnswer, question_of
 from dashboard.jobs.models import JobState, JobTarget
 
@@ -50,7 +50,7 @@ def _describe_taskset(name: str, options: dict[str, Any] | None) -> str:
     return f"taskset {name}{shown}"
 
 
-class Dataset(WithCreator):
+class Dataset(Named, WithCreator):
     team = models.ForeignKey(Team, models.CASCADE, related_name="datasets")
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
@@ -72,9 +72,6 @@ class Dataset(WithCreator):
                 name="dataset_name_free",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class DatasetVersion(WithCreator):

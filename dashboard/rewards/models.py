@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 from django.db import models
 
-from dashboard.accounts.models import Team, WithCreator
+from dashboard.accounts.models import Named, Team, WithCreator
 
 
-class RewardRecipe(WithCreator):
+class RewardRecipe(Named, WithCreator):
     team = models.ForeignKey(Team, models.CASCADE, related_name="recipes")
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
@@ -16,9 +16,6 @@ class RewardRecipe(WithCreator):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["team", "name"], name="recipe_name_free"),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class RecipeVersion(WithCreator):

@@ -8,11 +8,11 @@ from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Named, Team
 from dashboard.runs.models import HELD, Run
 
 
-class Worker(models.Model):
+class Worker(Named):
     """A training worker, from its last report."""
 
     name = models.CharField(max_length=120, unique=True)  # as in Run.worker
@@ -37,9 +37,6 @@ class Worker(models.Model):
 
     class Meta:
         indexes: ClassVar[list[models.Index]] = [models.Index(fields=["-last_seen"])]
-
-    def __str__(self) -> str:
-        return self.name
 
     def held_runs(self) -> models.QuerySet[Run]:
         """List the runs that it holds now, of any team; one query."""

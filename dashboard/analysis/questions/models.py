@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.validators import RegexValidator
 from django.db import models
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Named, Team
 from dashboard.completions.models import Group
 from dashboard.jobs.models import JobTarget
 from dashboard.runs.models import Run
@@ -21,7 +21,7 @@ MAX_JUDGE_NAME = 80
 JUDGE_FIELDS = ("name", "base_url", "model", "key_name")
 
 
-class TeamJudge(models.Model):
+class TeamJudge(Named):
     """A model at an endpoint that answers questions; its key stays in the environment
     of the workers.
     """
@@ -41,9 +41,6 @@ class TeamJudge(models.Model):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["team", "name"], name="judge_name_free"),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Question(JobTarget):

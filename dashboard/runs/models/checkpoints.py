@@ -9,11 +9,11 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Named, Team
 from dashboard.runs.models.run import Run, WithAttempt
 
 
-class Checkpoint(WithAttempt):
+class Checkpoint(Named, WithAttempt):
     run = models.ForeignKey(Run, models.CASCADE, related_name="checkpoints")
     name = models.CharField(max_length=120)  # folder in the run's checkpoints
     sha256 = models.CharField(max_length=64)
@@ -33,11 +33,8 @@ class Checkpoint(WithAttempt):
             ),
         ]
 
-    def __str__(self) -> str:
-        return self.name
 
-
-class PublishedModel(models.Model):
+class PublishedModel(Named):
     """A checkpoint's model that new runs of the team can start from.
 
     It has its own files, in COHORT_DATA/models/<team>/<id>, so it outlives the run.
@@ -63,9 +60,6 @@ class PublishedModel(models.Model):
                 fields=["team", "name"], name="published_model_name_free"
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def folder(self) -> Path:

@@ -10,7 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Named, Team
 from dashboard.rewards.models import RecipeVersion
 from dashboard.runs.models.run import Run
 
@@ -75,7 +75,7 @@ class ViewPage(models.TextChoices):
     METRICS = "metrics", "board"  # of any run
 
 
-class SavedView(models.Model):
+class SavedView(Named):
     """An address of a page under a name, for its owner or for the team."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="run_views")
@@ -98,9 +98,6 @@ class SavedView(models.Model):
                 fields=["team", "owner", "page", "name"], name="view_name_free"
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class DefaultView(models.Model):
@@ -156,7 +153,7 @@ class SettingChange(models.Model):
         return [(path, self.before[path], new) for path, new in self.after.items()]
 
 
-class TeamPreset(models.Model):
+class TeamPreset(Named):
     """Saved settings of the launch form."""
 
     team = models.ForeignKey(Team, models.CASCADE)
@@ -175,9 +172,6 @@ class TeamPreset(models.Model):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["team", "name"], name="preset_name_free"),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class ChartSettings(models.Model):

@@ -13,7 +13,7 @@ from django.db.models import F, Q, Sum
 from django.db.models.fields.json import KT
 from django.utils.functional import cached_property
 
-from dashboard.accounts.models import Team
+from dashboard.accounts.models import Named, Team
 from dashboard.datasets.models import DatasetVersion
 from dashboard.rewards.models import RecipeVersion
 
@@ -45,7 +45,7 @@ ENDED = (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
 HELD = (RunState.STARTING, RunState.RUNNING, RunState.PAUSING, RunState.STOPPING)
 
 
-class Sweep(models.Model):
+class Sweep(Named):
     """Runs launched together from one form, with several values of some settings."""
 
     team = models.ForeignKey(Team, models.CASCADE)
@@ -57,9 +57,6 @@ class Sweep(models.Model):
 
     class Meta:
         db_table = "runs_rungroup"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def _by() -> models.ForeignKey[User | None, User | None]:
@@ -84,7 +81,7 @@ class ShownRuns(models.Manager["Run"]):
         return super().get_queryset().filter(deleted_at=None)
 
 
-class Run(models.Model):
+class Run(Named):
     """A GRPO run. The row is the truth; the broker only carries notifications."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="runs")
@@ -244,9 +241,6 @@ class Run(models.Model):
                 name="run_alive",
             ),
         ]
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def has_ended(self) -> bool:
