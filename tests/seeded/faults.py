@@ -530,8 +530,8 @@ FAULTS = [
     Fault(
         "G7",
         "dashboard/analysis/reports/services.py",
-        "reports.get(public_sha256=digest(token))",
-        "reports.get(public_sha256__isnull=False)",
+        "reports.filter(public_sha256=digest(token))",
+        "reports.filter(public_sha256__isnull=False)",
         "tests/dashboard/analysis/reports/test_public_link.py",
     ),
     Fault(
