@@ -39,6 +39,17 @@ def read_number(text: str | None) -> int | None:
     return read_whole(text, digits=9)
 
 
+def query_number(
+    request: HttpRequest, name: str, default: int | None = None, *, digits: int = 9
+) -> int | None:
+    """A whole number of the query; ValueError for anything else."""
+    text = request.GET.get(name, "")
+    number = read_whole(text, digits=digits) if text else default
+    if text and number is None:
+        raise ValueError(f"{name} must be a whole number; got {text[:40]!r}.")
+    return number
+
+
 @contextmanager
 def report_refusal(request: HttpRequest) -> Iterator[None]:
     """Show a service's ValueError as a message on the next page."""

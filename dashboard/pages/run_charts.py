@@ -26,7 +26,7 @@ from dashboard.completions.signals.figures import (
     signal_charts,
 )
 from dashboard.completions.signals.signal_map import IDLE, seen_rewards
-from dashboard.pages.requests import Request, read_number
+from dashboard.pages.requests import Request, query_number
 from dashboard.project.errors import or_404
 from dashboard.runs.charts.chart import Chart, ChartFeatures, chart_id
 from dashboard.runs.charts.figures import (
@@ -244,9 +244,9 @@ def curves(request: Request, run: Run) -> JsonResponse:
                 f"metrics must name 1 to {MAX_METRICS} metrics, separated by commas; "
                 f"got {len(names)}."
             )
-        max_points = _number(request, "max_points", MAX_POINTS)
+        max_points = query_number(request, "max_points", MAX_POINTS)
         first, last = (
-            _number(request, f"{end}_step", None) for end in ("first", "last")
+            query_number(request, f"{end}_step") for end in ("first", "last")
         )
     except ValueError as error:
         return JsonResponse({"error": str(error)}, status=400)
@@ -274,16 +274,6 @@ def curves(request: Request, run: Run) -> JsonResponse:
             "through": run.last_step,
         }
     )
-
-
-def _number(request: Request, name: str, default: int | None) -> int | None:
-    text = request.GET.get(name, "")
-    if not text:
-        return default
-    number = read_number(text)
-    if number is None:
-        raise ValueError(f"{name} must be a whole number; got {text!r}.")
-    return number
 
 
 @require_POST

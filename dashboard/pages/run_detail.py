@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
@@ -21,7 +22,7 @@ from dashboard.accounts.models import Membership, Team
 from dashboard.analysis.audit.jumps import differences, explain_jump
 from dashboard.analysis.comments import comments_on
 from dashboard.live.consumer import answer_page
-from dashboard.pages.requests import Request, read_id
+from dashboard.pages.requests import Request, query_number
 from dashboard.pages.run_charts import chart_context, read_features
 from dashboard.project.errors import or_404
 from dashboard.runs.charts.chart import Chart
@@ -271,7 +272,7 @@ def stream(request: Request, run: Run) -> JsonResponse:
     return answer_page(request, lambda position: read_frame(run, position))
 
 
-MAX_DIGITS = 15
+_number = partial(query_number, digits=15)  # bytes and lines of a log
 
 
 @require_safe
@@ -372,13 +373,3 @@ def _search(request: Request, source: Source) -> dict[str, Any]:
     )
     first = _number(request, "first") or 0
     return asdict(search(source.path, pattern, first=first))
-
-
-def _number(request: Request, name: str) -> int | None:
-    text = request.GET.get(name, "")
-    if not text:
-        return None
-    number = read_id(text) if len(text) <= MAX_DIGITS else None
-    if number is None:
-        raise ValueError(f"{name} must be an integer; got {text[:40]!r}.")
-    return number
