@@ -21,8 +21,15 @@ from tests.trainer.tiny import (
 )
 from trainer.config import ModelConfig
 from trainer.model.policy import Policy, load_policy
+from trainer.serving import client
 
 hide_gpus()
+
+
+@pytest.fixture(autouse=True)
+def _no_server_of_another_test(monkeypatch):
+    """A run would report the hours of every server that its process holds."""
+    monkeypatch.setattr(client, "_servers", {})
 
 
 @pytest.fixture(scope="session")

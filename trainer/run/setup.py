@@ -390,11 +390,7 @@ def announce(run: Run, state: RunState) -> None:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
-            **(
-                {"sandbox": f"level {find_sandbox().level}"}
-                if state.config.runs_code
-                else {}
-            ),
+            **_sandbox(state.config),
         },
     }
     log, paths, step = run.log, run.paths, state.done_steps
@@ -426,6 +422,11 @@ def announce(run: Run, state: RunState) -> None:
         )
     warn_of_sampling(run)  # of an engine that did not start
     log.flush()
+
+
+def _sandbox(config: RunConfig) -> dict[str, str]:
+    """Return the level that reward code runs at, where a rule runs code."""
+    return {"sandbox": f"level {find_sandbox().level}"} if config.runs_code else {}
 
 
 def device_name(device: torch.device, world: World = ALONE) -> str:

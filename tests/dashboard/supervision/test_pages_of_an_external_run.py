@@ -1,6 +1,5 @@
 """Every page of an external run shows the reported data and what is missing."""
 
-from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -8,7 +7,7 @@ from django.urls import reverse
 
 from dashboard.analysis.compare.differences import compare_settings
 from dashboard.runs.models import Run
-from dashboard.supervision.external_runs import open_run
+from dashboard.supervision.external_runs import Opening, open_run
 from tests.dashboard.completions.factories import make_run
 from tests.dashboard.supervision.logs import LogBuilder
 from tests.dashboard.supervision.sending import send
@@ -28,6 +27,10 @@ PAGES = (
     "run_export",
     "run_lineage",
 )
+
+
+def opening_with(**changes: object) -> Opening:
+    return OPENING.model_copy(update=changes)
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_a_run_that_was_sent_later_took_as_long_as_its_events(external):
 
 
 def test_the_band_of_rewards_is_what_was_measured(external, team, alice, alice_client):
-    run = open_run(replace(OPENING, key=uuid4()), team=team, user=alice)[0]
+    run = open_run(opening_with(key=uuid4()), team=team, user=alice)[0]
     ends = {"reward/p10": 0.25, "reward/p90": 0.75, "reward/mean": 0.5}
     send(run, LogBuilder().add(StepFinished, step=1, metrics=ends))
 
@@ -98,7 +101,7 @@ def test_the_band_of_rewards_is_what_was_measured(external, team, alice, alice_c
     ],
 )
 def test_a_loss_that_trl_averages_is_marked(team, alice, alice_client, reported, mark):
-    run = open_run(replace(OPENING, settings=reported), team=team, user=alice)[0]
+    run = open_run(opening_with(settings=reported), team=team, user=alice)[0]
     send(run, LogBuilder().stepped(1))
 
     answer = alice_client.get(reverse("run_metrics", args=["alpha", run.pk]))
@@ -119,9 +122,9 @@ def test_settings_that_look_like_phases_are_values(
     first = {"name": "warm", "num_steps": num_steps}
     value = [first, *more]
     given = {"curriculum": value, "phases": value}
-    run = open_run(replace(OPENING, settings=given), team=team, user=alice)[0]
+    run = open_run(opening_with(settings=given), team=team, user=alice)[0]
     other = [{**first, "lr": 1}, *more]
-    changed = replace(OPENING, key=uuid4(), settings={**given, "curriculum": other})
+    changed = opening_with(key=uuid4(), settings={**given, "curriculum": other})
     another = open_run(changed, team=team, user=alice)[0]
 
     page(alice_client, "run_config", run.pk)
@@ -135,7 +138,7 @@ def test_settings_that_look_like_phases_are_values(
 
 
 def test_its_settings_are_compared(external, team, alice, alice_client):
-    changed = replace(OPENING, key=uuid4(), settings={"learning_rate": 2e-6})
+    changed = opening_with(key=uuid4(), settings={"learning_rate": 2e-6})
     other = open_run(changed, team=team, user=alice)[0]
 
     compared = alice_client.get(

@@ -81,7 +81,7 @@ def test_a_model_that_is_not_here_is_reported(tmp_path, rows_path):
     done = run_trainer("memory", write_config(tmp_path, tree))
 
     assert done.returncode == 2
-    assert "model.path" in done.stderr
+    assert "no-model/config.json" in done.stderr
 
 
 def test_it_loads_no_torch():

@@ -342,7 +342,7 @@ def test_tasks_are_written_as_rows(taskset, capsys):
 
 
 def test_a_preview_of_a_task_reads_the_tools_of_its_row(taskset, monkeypatch):
-    monkeypatch.setattr(preview, "_end_ids", lambda _tokenizer: {1})
+    monkeypatch.setattr(preview, "end_ids", lambda _tokenizer: {1})
     question = {
         "index": 0,
         "row": {"prompt": "1+2", "answer": None, "columns": {"task": {}}},
