@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -46,7 +45,7 @@ def open_external(team, alice) -> Callable[..., Run]:
     from tests.dashboard.supervision.test_opening_a_run import OPENING
 
     def open_one(**changes: Any) -> Run:
-        opening = replace(OPENING, key=uuid4(), **changes)
+        opening = OPENING.model_copy(update={"key": uuid4(), **changes})
         return open_run(opening, team=team, user=alice)[0]
 
     return open_one
