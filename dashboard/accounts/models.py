@@ -18,13 +18,15 @@ class User(AbstractUser):
 
 
 class Named(models.Model):
-    """A row that is shown by its name."""
+    """A row that is shown by its name, a field of the subclass."""
+
+    name: models.CharField[Any, str]
 
     class Meta:
         abstract = True
 
     def __str__(self) -> str:
-        return str(self.name)  # type: ignore[attr-defined]  # the subclasses have it
+        return self.name
 
 
 class WithCreator(models.Model):
