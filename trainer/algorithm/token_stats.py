@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from trainer.algorithm.corrections import effective_share
 from trainer.parallel.world import World
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +115,13 @@ class TokenStatistics:
         return values
 
 
-Tensors = TypeVar("Tensors")
+Tensors = TypeVar("Tensors", bound="DataclassInstance")
 
 
 def on_cpu(tensors: Tensors) -> Tensors:
     """Return a dataclass of tensors with those that it has on the CPU."""
     here = {name: v.cpu() for name, v in vars(tensors).items() if v is not None}
-    return replace(tensors, **here)  # type: ignore[type-var]  # dataclasses alone
+    return replace(tensors, **here)
 
 
 def _mismatch_metrics(gap: torch.Tensor) -> dict[str, float]:
