@@ -35,6 +35,7 @@ from trainer.config import RunConfig
 from trainer.rewards.model_judge.client import USAGE
 
 MOST_STEPS = 5_000  # of a run whose tokens are read by step; of a longer one by day
+MAX_LISTED = 100  # newest runs, whose hardware and models a price form offers
 By = Literal["month", "person", "model"]
 
 
@@ -112,9 +113,11 @@ def _scale(costs: Mapping[str, float], factor: float) -> dict[str, float]:
 
 
 def list_items(team: Team) -> list[str]:
-    """List the hardware and the judges' models that the team has used."""
-    runs = Run.objects.filter(team=team).defer("config", "summary")
-    portions = chain.from_iterable(read_portions(runs, Prices([])).values())
+    """List the hardware and the judges' models that the team's newest runs used."""
+    runs = Run.objects.filter(team=team).defer("config", "summary").order_by("-pk")
+    portions = chain.from_iterable(
+        read_portions(runs[:MAX_LISTED], Prices([])).values()
+    )
     judges = JudgeUse.objects.filter(team=team).values_list("model", flat=True)
     return sorted({*judges, *(portion.item for portion in portions)})
 
