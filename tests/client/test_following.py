@@ -28,7 +28,13 @@ from cohort.reporter import Reporter
 from cohort.spool import Spool
 from tests.client.server import FakeServer
 from tests.environment import child_environment
-from trainer.events import GroupScored, StepFinished, parse_event
+from trainer.events import (
+    GroupScored,
+    RunFinished,
+    StepFinished,
+    Warned,
+    parse_event,
+)
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -439,7 +445,7 @@ def test_steps_that_a_restarted_trainer_repeats_replace_the_earlier_ones(
     assert (first, second) == ([1, 2, 3], [2])
     assert following._last_step(Spool(folder / "cohort")) == 2
     assert groups_of(fake, 2)[-1].completions[0].reward == 0.5
-    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert isinstance(fake.events[-1], RunFinished)
 
 
 def test_prime_rl_appends_to_the_steps_that_it_repeats(fake, login, tmp_path):
@@ -470,7 +476,7 @@ def test_bad_lines_are_counted_and_warned_of_once(fake, login, tmp_path, caplog)
 
     follow_at_once(tmp_path)
 
-    warnings = [e for e in fake.events if e.type == "warned"]  # type: ignore[attr-defined]
+    warnings = [e for e in fake.events if isinstance(e, Warned)]
     assert [warning.code for warning in warnings] == ["bad_line"]
     assert "line 5 of 1.jsonl" in warnings[0].message
     assert "8 lines" in caplog.text
@@ -487,7 +493,7 @@ def test_what_is_no_file_is_no_step(fake, login, tmp_path):
     follow_at_once(tmp_path)
 
     assert sorted(steps_of(fake)) == [1]
-    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert isinstance(fake.events[-1], RunFinished)
 
 
 def test_a_value_of_a_bad_line_is_shortened_in_its_warning(fake, login, tmp_path):
@@ -499,7 +505,7 @@ def test_a_value_of_a_bad_line_is_shortened_in_its_warning(fake, login, tmp_path
 
     follow_at_once(folder)
 
-    (warning,) = (e for e in fake.events if e.type == "warned")  # type: ignore[attr-defined]
+    (warning,) = (e for e in fake.events if isinstance(e, Warned))
     assert len(warning.message) < 500
 
 
@@ -587,7 +593,7 @@ def test_the_command_continues_its_run_after_a_restart(fake, server, tmp_path):
     assert fake.openings[0]["tool"] == "verl"
     assert fake.from_steps == [0, 1]
     assert [e.step for e in fake.attempts[1] if isinstance(e, StepFinished)] == [2]
-    assert fake.events[-1].type == "run_finished"  # type: ignore[attr-defined]
+    assert isinstance(fake.events[-1], RunFinished)
 
 
 def test_a_folder_followed_before_keeps_the_name_of_its_run(fake, login, tmp_path):
