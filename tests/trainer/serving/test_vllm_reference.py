@@ -1,7 +1,7 @@
 """A vLLM server as the teacher: what is asked of it, and what it may answer."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,7 +12,7 @@ import torch
 
 from tests.trainer.samples import cut, make_batch
 from tests.trainer.tiny import config_tree
-from trainer.config import RunConfig
+from trainer.config import PhaseConfig, RunConfig
 from trainer.model.packing import MicroBatch
 from trainer.model.policy import Policy
 from trainer.model.reference import make_reference
@@ -112,29 +112,37 @@ def check(policy: Policy, micros: list[MicroBatch]) -> None:
         )
 
 
-def test_a_run_reads_the_servers_logprobs_and_counts_its_hours(
-    start, policy, model_folder, rows_path, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(serving_client, "_servers", {})
-    server, token_file = start(), tmp_path / "token"
-    token_file.write_text(TOKEN)
-    reference = {
-        "kind": "server",
-        "protocol": "vllm",
-        "model": str(model_folder),
-        "url": server.url,
-        "token_file": str(token_file),
-    }
-    tree = config_tree(
-        model_folder,
-        rows_path,
-        reference=reference,
-        data={"rows": str(rows_path), "max_prompt_tokens": 16},
-    )
-    (phase,) = RunConfig.model_validate(tree).phase_configs
+@pytest.fixture
+def phase_at(model_folder, rows_path, tmp_path) -> Callable[..., PhaseConfig]:
+    """A run's phase whose reference a server has."""
+
+    def make(server: Fake, **changes: Any) -> PhaseConfig:
+        token_file = tmp_path / "token"
+        token_file.write_text(TOKEN)
+        reference = {
+            "kind": "server",
+            "protocol": "vllm",
+            "model": str(model_folder),
+            "url": server.url,
+            "token_file": str(token_file),
+        }
+        tree = config_tree(
+            model_folder,
+            rows_path,
+            reference=reference | changes,
+            data={"rows": str(rows_path), "max_prompt_tokens": 16},
+        )
+        (phase,) = RunConfig.model_validate(tree).phase_configs
+        return phase
+
+    return make
+
+
+def test_a_run_reads_the_servers_logprobs_and_counts_its_hours(start, policy, phase_at):
+    server = start()
     micros = cut(make_batch(20), policy, max_tokens=1_000)
 
-    made = make_reference(phase, policy)
+    made = make_reference(phase_at(server), policy)
     made.add_logprobs(micros, temperature=1.0)
 
     check(policy, micros)
@@ -143,27 +151,11 @@ def test_a_run_reads_the_servers_logprobs_and_counts_its_hours(
 
 
 def test_the_server_must_take_a_policys_prompt_that_is_longer_than_the_context(
-    start, policy, model_folder, rows_path, tmp_path
+    start, policy, phase_at
 ):
     """A completion without a context is asked about behind the policy's prompt."""
-    server, token_file = start(), tmp_path / "token"
-    token_file.write_text(TOKEN)
-    reference = {
-        "kind": "server",
-        "protocol": "vllm",
-        "model": str(model_folder),
-        "url": server.url,
-        "token_file": str(token_file),
-        "context": "best_of_group",
-        "max_prompt_tokens": 8,
-    }
-    tree = config_tree(
-        model_folder,
-        rows_path,
-        reference=reference,
-        data={"rows": str(rows_path), "max_prompt_tokens": 16},
-    )
-    (phase,) = RunConfig.model_validate(tree).phase_configs
+    server = start()
+    phase = phase_at(server, context="best_of_group", max_prompt_tokens=8)
     server.models[0]["max_model_len"] = phase.config.longest_sequence
 
     with pytest.raises(ValueError, match="max-model-len"):
